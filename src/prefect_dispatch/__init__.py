@@ -1,0 +1,5 @@
+"""Prefect flows that run long, preemptible jobs to their end. Light on purpose: the helper in the job imports it too."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"

@@ -1,0 +1,73 @@
+"""The contract: what the wrapper tells the program through its environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, Mapping, Optional
+
+from prefect_dispatch.format.epoch import Epoch
+
+LINEAGE = "DISPATCH_LINEAGE"
+ATTEMPT = "DISPATCH_ATTEMPT"
+EPOCH = "DISPATCH_EPOCH"
+ROOT = "DISPATCH_ROOT"
+EXEC_DIR = "DISPATCH_EXEC_DIR"
+RESUME_FROM = "DISPATCH_RESUME_FROM"
+RESUME_STEP = "DISPATCH_RESUME_STEP"
+RESUME_STATE = "DISPATCH_RESUME_STATE"
+DEADLINE = "DISPATCH_DEADLINE"
+
+SUBMISSION = "DISPATCH_SUBMISSION"
+"""Path of the submission document; for the wrapper, not for the program."""
+RESTART = "DISPATCH_RESTART"
+"""The restart R, where the submission says so; for the wrapper, not for the program."""
+PREFIX = "DISPATCH_"
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What one execution's program is told.
+
+    Args:
+        lineage: the lineage's name.
+        attempt: this execution's token.
+        epoch: this execution's epoch.
+        root: the lineage's own root, absolute.
+        exec_dir: the folder that belongs to this execution alone, absolute.
+        resume_from: the imported save to go on from, absolute; None at a start from scratch.
+        resume_step: its step; None at a start from scratch.
+        resume_state: the program's own state string of that save, else empty.
+    """
+
+    lineage: str
+    attempt: str
+    epoch: Epoch
+    root: str
+    exec_dir: str
+    resume_from: Optional[str] = None
+    resume_step: Optional[int] = None
+    resume_state: str = ""
+
+    def environment(self, inherited: Mapping[str, str]) -> Dict[str, str]:
+        """The program's environment: what was inherited, less any ``DISPATCH_*``, plus the contract.
+
+        ``PYTHONUNBUFFERED=1`` is set unless it is set already, so that messages are not held back in a buffer.
+        """
+        environment = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
+        environment.setdefault("PYTHONUNBUFFERED", "1")
+        environment.update(self.variables())
+        return environment
+
+    def variables(self) -> Dict[str, str]:
+        """The contract alone."""
+        return {
+            LINEAGE: self.lineage,
+            ATTEMPT: self.attempt,
+            EPOCH: str(self.epoch.number),
+            ROOT: self.root,
+            EXEC_DIR: self.exec_dir,
+            RESUME_FROM: self.resume_from or "",
+            RESUME_STEP: "" if self.resume_step is None else str(self.resume_step),
+            RESUME_STATE: self.resume_state,
+            DEADLINE: "",
+        }

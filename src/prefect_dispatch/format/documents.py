@@ -1,0 +1,80 @@
+"""JSON documents as the format stores them: one spelling going out, and nothing believed coming in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Mapping, Tuple, Type, TypeVar, Union
+
+from prefect_dispatch.errors import MalformedDocument, UnknownFormat
+
+FORMAT = 1
+"""Major version of everything in a root and a record. A document of a greater one is refused."""
+MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+
+T = TypeVar("T")
+Json = Dict[str, Any]
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """Write a document: UTF-8, keys sorted, one line, a newline at the end."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def decode(data: bytes, what: str) -> Json:
+    """Read a document and check its format version.
+
+    Args:
+        data: the stored bytes.
+        what: where they were read, for the error.
+
+    Raises:
+        MalformedDocument: not a JSON object in UTF-8, too large or nested too deeply.
+        UnknownFormat: its ``format`` is a greater major version.
+    """
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise MalformedDocument(f"{what} has {len(data)} bytes; a document has at most {MAX_DOCUMENT_BYTES}")
+    try:
+        document = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise MalformedDocument(f"{what} is not a JSON document: {error or 'nested too deeply'}") from None
+    if not isinstance(document, dict):
+        raise MalformedDocument(f"{what} is not a JSON object")
+    version = document.get("format")
+    if type(version) is not int or version < 1:
+        raise MalformedDocument(f"{what} has format {version!r}; expected {FORMAT}")
+    if version > FORMAT:
+        raise UnknownFormat(f"{what} has format {version}; this version reads up to {FORMAT}: update prefect-dispatch")
+    return document
+
+
+def field(document: Mapping[str, Any], name: str, kind: Union[Type[T], Tuple[Type[T], ...]], what: str) -> T:
+    """Take one field of a document, of exactly the type that it must have (a bool is no int).
+
+    Raises:
+        MalformedDocument: it is missing or of another type.
+    """
+    if name not in document:
+        raise MalformedDocument(f"{what} has no field {name!r}")
+    value = document[name]
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if type(value) not in kinds:
+        raise MalformedDocument(f"{what} has {name} = {value!r}, which is not {' or '.join(k.__name__ for k in kinds)}")
+    return value  # type: ignore[no-any-return]
+
+
+def text_map(document: Mapping[str, Any], name: str, what: str) -> Dict[str, str]:
+    """Take a field that maps text to text.
+
+    Raises:
+        MalformedDocument: it does not.
+    """
+    value: Dict[Any, Any] = field(document, name, dict, what)
+    for key, entry in value.items():
+        if not isinstance(entry, str):
+            raise MalformedDocument(f"{what} has {name}.{key} = {entry!r}, which is not text")
+    return value
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not a JSON number")

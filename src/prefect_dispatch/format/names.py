@@ -1,0 +1,117 @@
+"""Names that other parts are built from: lineages, tokens, attempts, base32 parts, and paths inside a root."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import secrets
+from typing import Tuple
+
+from prefect_dispatch.errors import MalformedName, UsageError
+
+MAX_PATH_BYTES = 133
+"""The longest path, in bytes of UTF-8, whose publication name fits in the 255 bytes of a file name."""
+
+_LINEAGE = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?\Z")
+_TOKEN = re.compile(r"[a-z2-7]{16}\Z")
+_ATTEMPT = re.compile(r"([a-z2-7]{16})-(0|[1-9][0-9]{0,5})\Z")
+_BASE32 = re.compile(r"[A-Z2-7]+\Z")
+
+
+def check_lineage(name: str) -> str:
+    """Return the name if it can be a lineage's.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if not isinstance(name, str) or not _LINEAGE.match(name):
+        raise UsageError(
+            f"lineage {name!r} is not a lineage name; use 1 to 40 of a-z, 0-9 and '-', not beginning or ending with '-'"
+        )
+    return name
+
+
+def new_token() -> str:
+    """Make a submission's token: 16 lower-case base32 characters (80 bits) from the system's secrets."""
+    return base64.b32encode(secrets.token_bytes(10)).decode("ascii").lower()
+
+
+def new_nonce() -> str:
+    """Make the mark by which a writer recognises its own document when it reads it back."""
+    return secrets.token_hex(8)
+
+
+def check_token(token: str) -> str:
+    """Return the token if it is one.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if not isinstance(token, str) or not _TOKEN.match(token):
+        raise UsageError(f"token {token!r} is not 16 characters of a-z and 2-7")
+    return token
+
+
+def attempt_of(token: str, restart: int) -> str:
+    """The attempt of one execution: its submission's token and the restart, ``k3v7q2m5x4c6b7a2-0``."""
+    return f"{check_token(token)}-{restart}"
+
+
+def split_attempt(attempt: str) -> Tuple[str, int]:
+    """Split an attempt into token and restart.
+
+    Raises:
+        MalformedName: it is not an attempt.
+    """
+    match = _ATTEMPT.match(attempt)
+    if match is None:
+        raise MalformedName(f"attempt {attempt!r} is not 16 characters of a-z and 2-7, a '-' and a restart number")
+    return match.group(1), int(match.group(2))
+
+
+def encode_part(text: str) -> str:
+    """Write text as base32 without padding: one case, no '-', so that a name splits one way only."""
+    return base64.b32encode(text.encode("utf-8")).decode("ascii").rstrip("=")
+
+
+def decode_part(part: str) -> str:
+    """Read what :func:`encode_part` wrote.
+
+    Raises:
+        MalformedName: it is not base32, not the one spelling of its bytes, or not UTF-8.
+    """
+    if not _BASE32.match(part):
+        raise MalformedName(f"{part!r} is not base32 (A-Z, 2-7, no padding)")
+    try:
+        decoded = base64.b32decode(part + "=" * (-len(part) % 8))
+        text = decoded.decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        raise MalformedName(f"{part!r} is not base32 of UTF-8 text") from None
+    if encode_part(text) != part:
+        raise MalformedName(f"{part!r} is not the one base32 spelling of its bytes")
+    return text
+
+
+def check_path(path: str) -> str:
+    """Return a path inside a lineage's root if a publication can name it.
+
+    A path is relative and normalised, with '/' between its parts, none of which is empty, '.' or '..', without NUL,
+    and at most 133 bytes of UTF-8.
+
+    Raises:
+        UsageError: it is not such a path.
+    """
+    try:
+        size = len(path.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise UsageError(f"path {path!r} is not UTF-8; rename the save") from None
+    if size > MAX_PATH_BYTES:
+        raise UsageError(
+            f"path {path!r} has {size} bytes and a publication's name holds at most {MAX_PATH_BYTES}; shorten the save's name"
+        )
+    if "\0" in path:
+        raise UsageError(f"path {path!r} contains NUL; rename the save")
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise UsageError(f"path {path!r} is not relative and normalised; give it without '.', '..', '//' or a leading '/'")
+    return path

@@ -1,0 +1,98 @@
+"""Where an execution's saves come from: one source each, so that steps always compare."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Dict, Mapping
+
+from prefect_dispatch.errors import UsageError
+from prefect_dispatch.format.durations import parse_duration
+
+
+class SaveKind(enum.Enum):
+    """The sources of saves that this version knows."""
+
+    EXPLICIT = "explicit"
+    """The program publishes by itself, with ``dispatch-job publish`` or :func:`prefect_dispatch.job.publish`."""
+    MARKER = "marker"
+    """A marker file says that a save is whole, and carries its step."""
+    SETTLE = "settle"
+    """A save is whole when nothing of it has changed for a while; numbered from 1 within the execution."""
+    MESSAGES = "messages"
+    """The program says ``openjd_checkpoint_save: …``; numbered from 1 within the execution."""
+
+
+LATER_KINDS = ("huggingface", "lightning", "dcp", "orbax")
+"""Kinds that the design names and this version does not have yet; refused by name."""
+
+_FIELDS = {
+    SaveKind.EXPLICIT: (),
+    SaveKind.MARKER: ("marker",),
+    SaveKind.SETTLE: ("pattern", "settle"),
+    SaveKind.MESSAGES: (),
+}
+
+
+@dataclass(frozen=True)
+class Saves:
+    """The source of an execution's saves.
+
+    Args:
+        kind: which source it is.
+        marker: for ``marker``: the marker's file name. A file of exactly this name marks its folder; a file whose name
+            is a save's name followed by it marks that save. Its text is the step in decimal.
+        pattern: for ``settle``: a glob, relative to the execution's folder, of the saves.
+        settle: for ``settle``: how long nothing may have changed.
+    """
+
+    kind: SaveKind = SaveKind.EXPLICIT
+    marker: str = ".complete"
+    pattern: str = "*"
+    settle: timedelta = timedelta(seconds=30)
+
+    @classmethod
+    def decode(cls, document: Mapping[str, Any]) -> Saves:
+        """Read ``{"kind": …, …}`` from a spec or a submission.
+
+        Raises:
+            UsageError: an unknown kind, a field that the kind does not have, or a bad value.
+        """
+        word = document.get("kind", SaveKind.EXPLICIT.value)
+        if word in LATER_KINDS:
+            raise UsageError(f"saves.kind {word!r} is not in this version; use {_kinds()} until it is")
+        try:
+            kind = SaveKind(word)
+        except ValueError:
+            raise UsageError(f"saves.kind {word!r} is unknown; use {_kinds()}") from None
+        for name in document:
+            if name != "kind" and name not in _FIELDS[kind]:
+                known = ", ".join(_FIELDS[kind]) or "none"
+                raise UsageError(f"saves.{name} is not a field of kind {kind.value!r}; it has: {known}")
+        saves = cls(
+            kind,
+            document.get("marker", cls.marker),
+            document.get("pattern", cls.pattern),
+            parse_duration(document.get("settle", cls.settle)),
+        )
+        if not isinstance(saves.marker, str) or not saves.marker or "/" in saves.marker or "\0" in saves.marker:
+            raise UsageError(f"saves.marker {saves.marker!r} is not a file name")
+        if not isinstance(saves.pattern, str) or not saves.pattern or saves.pattern.startswith("/"):
+            raise UsageError(f"saves.pattern {saves.pattern!r} is not a glob relative to the execution's folder")
+        if ".." in saves.pattern.split("/"):
+            raise UsageError(f"saves.pattern {saves.pattern!r} leaves the execution's folder; take '..' out")
+        return saves
+
+    def encode(self) -> Dict[str, Any]:
+        """Write it as documents carry it."""
+        values: Dict[str, Any] = {
+            "marker": self.marker,
+            "pattern": self.pattern,
+            "settle": f"{self.settle.total_seconds():g}s",
+        }
+        return {"kind": self.kind.value, **{name: values[name] for name in _FIELDS[self.kind]}}
+
+
+def _kinds() -> str:
+    return ", ".join(kind.value for kind in SaveKind)

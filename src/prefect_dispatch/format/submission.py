@@ -1,0 +1,183 @@
+"""The submission: the one document that a supervisor hands to the wrapper in the job."""
+
+from __future__ import annotations
+
+import enum
+import os.path
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Mapping
+
+from prefect_dispatch.errors import DispatchError, MalformedDocument, UsageError
+from prefect_dispatch.format.documents import FORMAT, decode, encode, field, text_map
+from prefect_dispatch.format.durations import parse_duration
+from prefect_dispatch.format.epoch import MAX_GENERATION, MAX_SUBMISSION, Epoch
+from prefect_dispatch.format.names import attempt_of, check_lineage, check_token
+from prefect_dispatch.format.resume_choice import ResumeChoice
+from prefect_dispatch.format.saves import Saves
+
+SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT")
+"""The signals that a notice may be, without their SIG."""
+
+
+class RestartSource(enum.Enum):
+    """Where the wrapper finds the restart R of its execution."""
+
+    ENVIRONMENT = "environment"
+    """``DISPATCH_RESTART``, which must be set."""
+    SLURM = "slurm"
+    """``SLURM_RESTART_COUNT``, where absent means 0."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """How a program is asked to save and exit.
+
+    Args:
+        signal: one of TERM, INT, HUP, USR1, USR2, QUIT.
+        period: how long it may take before it is killed.
+    """
+
+    signal: str = "TERM"
+    period: timedelta = timedelta(seconds=30)
+
+    def __post_init__(self) -> None:
+        if self.signal not in SIGNALS:
+            raise UsageError(f"signal {self.signal!r} cannot be a notice; use one of {', '.join(SIGNALS)}")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Everything that ``dispatch-job run`` needs to know of its execution but the restart and the command.
+
+    Args:
+        lineage: the lineage's name.
+        record: the random id of the lineage's record; empty when the wrapper is run by hand without one.
+        generation: G.
+        submission: N.
+        token: 16 characters; the attempt is ``<token>-<R>``.
+        root: the checkpoint root as the job sees it, absolute; the lineage's own root is ``<root>/<lineage>``.
+        choice: which saves this execution may resume from.
+        saves: where its own saves come from.
+        identity: digests of what makes the run this run.
+        notice: how the program is asked to save and exit when the job is to be preempted.
+        restart_source: where R is found.
+        watch_interval: how often saves are looked for.
+        scan_timeout: how long one look may take.
+    """
+
+    lineage: str
+    record: str
+    generation: int
+    submission: int
+    token: str
+    root: str
+    choice: ResumeChoice
+    saves: Saves
+    identity: Mapping[str, str]
+    notice: Notice
+    restart_source: RestartSource
+    watch_interval: timedelta = timedelta(seconds=5)
+    scan_timeout: timedelta = timedelta(seconds=60)
+
+    def epoch(self, restart: int) -> Epoch:
+        """The epoch of this submission's execution number ``restart``."""
+        return Epoch(self.generation, self.submission, restart)
+
+    def attempt(self, restart: int) -> str:
+        """The attempt of this submission's execution number ``restart``."""
+        return attempt_of(self.token, restart)
+
+    def encode(self) -> bytes:
+        """Write it as the wrapper reads it."""
+        return encode(
+            {
+                "format": FORMAT,
+                "lineage": self.lineage,
+                "record": self.record,
+                "generation": self.generation,
+                "submission": self.submission,
+                "token": self.token,
+                "root": self.root,
+                **self.choice.encode(),
+                "saves": self.saves.encode(),
+                "identity": dict(self.identity),
+                "notice": {"signal": self.notice.signal, "period": _seconds(self.notice.period)},
+                "restart_source": self.restart_source.value,
+                "watch_interval": _seconds(self.watch_interval),
+                "scan_timeout": _seconds(self.scan_timeout),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, what: str) -> Submission:
+        """Read a submission document.
+
+        Raises:
+            UsageError: it is not one; the text names the document and the field.
+        """
+        try:
+            return cls._decode(data, what)
+        except UsageError as error:
+            raise UsageError(f"submission {what}: {error}") from None
+        except DispatchError as error:
+            raise UsageError(f"submission {error}") from None
+
+    @classmethod
+    def _decode(cls, data: bytes, what: str) -> Submission:
+        document = decode(data, what)
+        for name in document:
+            if name not in _KNOWN:
+                raise UsageError(f"unknown field {name!r}; it has {', '.join(sorted(_KNOWN))}")
+        root = field(document, "root", str, what)
+        if not os.path.isabs(root):
+            raise UsageError(f"root {root!r} is not an absolute path")
+        notice: Mapping[str, Any] = field(document, "notice", dict, what)
+        generation = field(document, "generation", int, what)
+        submission = field(document, "submission", int, what)
+        if not 0 <= generation <= MAX_GENERATION or not 1 <= submission <= MAX_SUBMISSION:
+            raise MalformedDocument(f"{what} has generation {generation}, submission {submission}: out of range")
+        try:
+            source = RestartSource(field(document, "restart_source", str, what))
+        except ValueError:
+            raise UsageError(
+                f"restart_source {document['restart_source']!r} is unknown; use environment or slurm"
+            ) from None
+        return cls(
+            check_lineage(field(document, "lineage", str, what)),
+            field(document, "record", str, what),
+            generation,
+            submission,
+            check_token(field(document, "token", str, what)),
+            root,
+            ResumeChoice.decode(field(document, "base", str, what), field(document, "floor", int, what), what),
+            Saves.decode(field(document, "saves", dict, what)),
+            text_map(document, "identity", what),
+            Notice(field(notice, "signal", str, what), parse_duration(field(notice, "period", (int, float), what))),
+            source,
+            parse_duration(document.get("watch_interval", cls.watch_interval)),
+            parse_duration(document.get("scan_timeout", cls.scan_timeout)),
+        )
+
+
+_KNOWN = {
+    "format",
+    "lineage",
+    "record",
+    "generation",
+    "submission",
+    "token",
+    "root",
+    "base",
+    "floor",
+    "saves",
+    "identity",
+    "notice",
+    "restart_source",
+    "watch_interval",
+    "scan_timeout",
+}
+
+
+def _seconds(duration: timedelta) -> float:
+    return duration.total_seconds()

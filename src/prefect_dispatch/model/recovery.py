@@ -1,0 +1,134 @@
+"""Recovery: for each cause a rule, with a budget that is counted from the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from prefect_dispatch.model.causes import Action, Cause
+from prefect_dispatch.model.fields import Duration
+
+
+
+class Rule(BaseModel):
+    """What to do after an execution has ended for one cause.
+
+    Attributes:
+        action: requeue, resubmit, hold or fail. (``finish`` is the model's own, for causes that no rule can change.)
+        budget: how often, counted from the record; when it is spent the job holds.
+        delay: how long to wait before the first time.
+        backoff: what the delay is multiplied by each further time.
+        max: the longest delay.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action: Annotated[Action, Field(description="requeue, resubmit, hold or fail")]
+    budget: Annotated[int, Field(ge=0, le=999_999, description="How often; then the job holds")] = 0
+    delay: Annotated[Duration, Field(description="Wait before the first time")] = timedelta(0)
+    backoff: Annotated[float, Field(ge=1, le=100, description="Growth of the delay each further time")] = 2.0
+    max: Annotated[Duration, Field(description="The longest delay")] = timedelta(hours=1)
+
+    @property
+    def recovers(self) -> bool:
+        """Whether this rule runs the job again."""
+        return self.action in (Action.REQUEUE, Action.RESUBMIT)
+
+    def delay_after(self, spent: int) -> timedelta:
+        """The wait before the next time, when this rule was applied ``spent`` times before."""
+        if not self.delay:
+            return timedelta(0)
+        try:
+            grown = self.delay.total_seconds() * self.backoff**spent
+        except OverflowError:
+            return self.max
+        return min(timedelta(seconds=min(grown, self.max.total_seconds())), self.max)
+
+
+_LAUNCH = Rule(action=Action.RESUBMIT, budget=3, delay=timedelta(seconds=30))
+_HOLD = Rule(action=Action.HOLD)
+
+DEFAULT_RULES: Mapping[Cause, Rule] = MappingProxyType(
+    {
+        Cause.PREEMPTED: Rule(action=Action.REQUEUE, budget=100),
+        Cause.NODE_LOST: Rule(action=Action.REQUEUE, budget=20),
+        Cause.TIMED_OUT: Rule(action=Action.RESUBMIT, budget=50),
+        Cause.LAUNCH_FAILED: _LAUNCH,
+        Cause.VANISHED: _LAUNCH,
+        Cause.SUSPENDED: _HOLD,
+        Cause.FAILED: Rule(action=Action.FAIL),
+        Cause.OUT_OF_MEMORY: _HOLD,
+        Cause.NO_CAPACITY: _HOLD,
+        Cause.UNUSABLE_CHECKPOINT: _HOLD,
+        Cause.IDENTITY_CHANGED: _HOLD,
+        Cause.UNPUBLISHABLE: _HOLD,
+        Cause.DUPLICATE: _HOLD,
+        Cause.STOPPED: Rule(action=Action.FINISH),
+        Cause.DEADLINE: Rule(action=Action.FINISH),
+        Cause.COMPLETED: Rule(action=Action.FINISH),
+    }
+)
+"""What happens where a spec says nothing."""
+
+FIXED = frozenset({Cause.COMPLETED, Cause.STOPPED, Cause.DEADLINE})
+"""Causes that a spec cannot give a rule for: they end the job as what they are."""
+
+
+def _exit_codes(value: Any) -> Any:
+    return sorted(set(value)) if isinstance(value, (list, tuple, set, frozenset)) else value
+
+
+class Recovery(BaseModel):
+    """A spec's recovery: its own rules by cause, and the limits over all of them.
+
+    Attributes:
+        rules: rules by cause, as the spec gives them.
+        no_progress: hold after this many executions in a row without a new publication; None for never.
+        final_exit_codes: exit codes of the program that are never run again.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rules: Annotated[Mapping[Cause, Rule], Field(description="Rules by cause")] = Field(default_factory=dict)
+    no_progress: Annotated[
+        int | None, Field(ge=1, le=999_999, description="Hold after so many executions in a row without a new save")
+    ] = None
+    final_exit_codes: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=255)], ...],
+        BeforeValidator(_exit_codes),
+        Field(description="Exit codes of the program that are never run again"),
+    ] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_causes(cls, value: Any) -> Any:
+        """A spec writes causes beside the limits: ``{preempted: {action: requeue, budget: 100}, no_progress: 3}``."""
+        if not isinstance(value, Mapping):
+            return value
+        causes = {cause.value for cause in Cause}
+        rules = {name: rule for name, rule in value.items() if name in causes}
+        rest = {name: entry for name, entry in value.items() if name not in causes}
+        if rules:
+            rest["rules"] = {**rest.get("rules", {}), **rules}
+        return rest
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Recovery:
+        for cause, rule in self.rules.items():
+            if cause in FIXED:
+                raise ValueError(f"recovery.{cause} cannot have a rule: it ends the job as {cause}")
+            if rule.action is Action.FINISH:
+                raise ValueError(f"recovery.{cause}.action 'finish' is not a rule; use requeue, resubmit, hold or fail")
+            if rule.recovers and rule.budget < 1:
+                raise ValueError(f"recovery.{cause} needs a budget of at least 1 to {rule.action}")
+        return self
+
+    def rule(self, cause: Cause) -> Rule:
+        """The rule declared for a cause, or its default."""
+        return self.rules.get(cause, DEFAULT_RULES[cause])
+
+

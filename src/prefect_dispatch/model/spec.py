@@ -1,0 +1,253 @@
+"""The job spec: a job as a user writes it, immutable once a lineage is opened with it."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, field_validator
+from pydantic import model_validator
+
+from prefect_dispatch.errors import SpecError, UsageError
+from prefect_dispatch.format.names import check_lineage
+from prefect_dispatch.format.saves import Saves
+from prefect_dispatch.format.submission import SIGNALS, Notice
+from prefect_dispatch.model.fields import Duration, Size
+from prefect_dispatch.model.recovery import Recovery
+
+MAX_TIME_LIMIT = timedelta(days=3650)
+
+
+class _SpecPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Resources(_SpecPart):
+    """What one execution needs of the scheduler."""
+
+    nodes: Annotated[int, Field(ge=1, description="Nodes")] = 1
+    tasks_per_node: Annotated[int, Field(ge=1, description="Tasks on each node")] = 1
+    cpus: Annotated[int | None, Field(ge=1, description="CPUs of each task")] = None
+    gpus: Annotated[int, Field(ge=0, description="GPUs of each node")] = 0
+    memory: Annotated[Size | None, Field(description="Memory of each node, such as 16GiB")] = None
+    time_limit: Annotated[Duration | None, Field(description="Longest run of one execution, such as 4h")] = None
+    options: Annotated[Mapping[str, str], Field(description="The scheduler's own options")] = Field(
+        default_factory=dict
+    )
+
+
+class Cancelation(_SpecPart):
+    """How a program is asked to end, in Open Job Description's words."""
+
+    mode: Annotated[
+        Literal["terminate", "notify_then_terminate"], Field(description="End at once, or give notice first")
+    ] = "notify_then_terminate"
+    signal: Annotated[str, Field(description="The notice: TERM, INT, HUP, USR1, USR2 or QUIT, with or without SIG")] = (
+        "TERM"
+    )
+    notify_period: Annotated[Duration, Field(description="Time from the notice to the kill")] = timedelta(seconds=30)
+
+    @field_validator("signal")
+    @classmethod
+    def _known_signal(cls, value: str) -> str:
+        word = value.removeprefix("SIG")
+        if word not in SIGNALS:
+            raise ValueError(f"signal {value!r} cannot be a notice; use one of {', '.join(SIGNALS)}")
+        return word
+
+    @property
+    def notice(self) -> Notice | None:
+        """The notice to give, or None to end at once."""
+        return None if self.mode == "terminate" else Notice(self.signal, self.notify_period)
+
+
+def _read_saves(value: Any) -> Any:
+    if isinstance(value, Saves):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError(f"saves {value!r} is not a mapping such as {{kind: marker}}")
+    try:
+        return Saves.decode(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+class InlineStore(_SpecPart):
+    """A checkpoint store given in the spec itself."""
+
+    root: Annotated[str, Field(min_length=1, description="Folder as the job sees it; relative to the spec's file")]
+    record_root: Annotated[str | None, Field(description="Folder of the record; the root where left out")] = None
+
+
+class InlineScheduler(_SpecPart):
+    """A scheduler given in the spec itself: its type, and the fields of that type's block."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: Annotated[Literal["local", "slurm", "kubernetes"], Field(description="local, slurm or kubernetes")]
+
+
+IdentityValue = str | int | float | bool
+_PROVIDERS = ("file:", "git:", "env:")
+_NOT_YET = {
+    "script": "batch scripts",
+    "openjd": "Open Job Description templates",
+    "secrets": "secrets",
+    "deadline": "a total deadline",
+}
+
+
+class JobSpec(_SpecPart):
+    """One generation of a lineage, as a user writes it in YAML. Unknown fields are refused."""
+
+    lineage: Annotated[str, Field(description="Name of the line of work, 1 to 40 of a-z, 0-9 and '-'")]
+    command: Annotated[tuple[str, ...], Field(min_length=1, description="The program and its arguments")]
+    workdir: Annotated[str, Field(description="Where it runs; relative to the spec's file")] = "."
+    setup: Annotated[tuple[str, ...], Field(description="Shell lines before the command")] = ()
+    environment: Annotated[Mapping[str, str], Field(description="Variables set for the program")] = Field(
+        default_factory=dict
+    )
+    store: Annotated[str | InlineStore, Field(description="checkpoint-store/NAME, or inline {root: PATH}")] = (
+        "checkpoint-store/default"
+    )
+    scheduler: Annotated[
+        str | InlineScheduler, Field(description="local-scheduler/NAME, or inline {type: local, …}")
+    ] = "local-scheduler/default"
+    resources: Annotated[Resources, Field(description="What one execution needs")] = Resources()
+    log: Annotated[str, Field(description="auto, or a file that output is appended to")] = "auto"
+    saves: Annotated[
+        Saves,
+        BeforeValidator(_read_saves),
+        PlainSerializer(lambda saves: saves.encode(), return_type=dict[str, Any]),
+        Field(description="How saves become known: kind explicit, marker, settle or messages"),
+    ] = Saves()
+    identity: Annotated[
+        Mapping[str, IdentityValue], Field(description="What makes the run this run, such as seed and data")
+    ] = Field(default_factory=dict)
+    checkpoint_cancelation: Annotated[
+        Cancelation, Field(description="How it is asked to save and exit when it is preempted")
+    ] = Cancelation()
+    recovery: Annotated[Recovery, Field(description="What to do after an execution has ended, by cause")] = Recovery()
+    max_pending: Annotated[Duration | None, Field(description="Longest time in the scheduler's queue")] = None
+    watch_interval: Annotated[Duration, Field(description="How often saves are looked for")] = timedelta(seconds=5)
+
+    @field_validator("lineage")
+    @classmethod
+    def _lineage_name(cls, value: str) -> str:
+        try:
+            return check_lineage(value)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+
+    @field_validator("command")
+    @classmethod
+    def _whole_words(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for word in value:
+            if "\0" in word:
+                raise ValueError(f"command {word!r} contains NUL")
+        if not value[0]:
+            raise ValueError("command begins with an empty word; name a program")
+        return value
+
+    @field_validator("environment")
+    @classmethod
+    def _own_variables(cls, value: Mapping[str, str]) -> Mapping[str, str]:
+        for name in value:
+            if name.startswith("DISPATCH_"):
+                raise ValueError(f"environment.{name} is set by dispatch-job; choose a name without DISPATCH_")
+            if not name or "=" in name or "\0" in name or "\0" in value[name]:
+                raise ValueError(f"environment.{name!r} cannot be a variable")
+        return value
+
+    @field_validator("identity")
+    @classmethod
+    def _literals(cls, value: Mapping[str, IdentityValue]) -> Mapping[str, IdentityValue]:
+        for name, entry in value.items():
+            if isinstance(entry, str) and entry.startswith(_PROVIDERS):
+                raise ValueError(
+                    f"identity.{name} {entry!r}: the providers {', '.join(_PROVIDERS)} are not in this version; "
+                    "give the value itself"
+                )
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_later_parts(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        for name, what in _NOT_YET.items():
+            if name in value:
+                raise ValueError(f"{name}: {what} is not in this version; take {name!r} out of the spec")
+        if value.get("shared_checkpoint"):
+            raise ValueError("shared_checkpoint: true is not in this version; give each execution its own folder")
+        if value.get("on_finished", "refuse") != "refuse":
+            raise ValueError(
+                f"on_finished {value['on_finished']!r} is not in this version; use refuse and a lineage per run"
+            )
+        if value.get("cancelation", {"mode": "terminate"}) != {"mode": "terminate"}:
+            raise ValueError(f"cancelation {value['cancelation']!r} is not in this version; use {{mode: terminate}}")
+        fixed = ("shared_checkpoint", "on_finished", "cancelation")
+        return {name: entry for name, entry in value.items() if name not in fixed}
+
+    @classmethod
+    def read(cls, document: Any, what: str) -> Self:
+        """Validate a spec.
+
+        Args:
+            document: what the YAML holds.
+            what: where it was read, for the error.
+
+        Raises:
+            SpecError: one line for the first fault, with the field, its value and the nearest known field.
+        """
+        if not isinstance(document, Mapping):
+            raise SpecError(f"{what} is not a job spec: expected fields such as lineage and command")
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise SpecError(f"{what}: {_first_fault(error)}") from None
+
+    def identity_digests(self) -> dict[str, str]:
+        """The identity as it is kept and compared: a digest for each field."""
+        return {name: _digest(value) for name, value in sorted(self.identity.items())}
+
+    def differences(self, other: JobSpec) -> tuple[str, ...]:
+        """The names of the fields in which another spec differs."""
+        mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
+        return tuple(name for name in mine if mine[name] != theirs[name])
+
+
+def _digest(value: IdentityValue) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in fault["loc"] if part not in ("InlineStore", "InlineScheduler", "str"))
+    if fault["type"] == "extra_forbidden":
+        return f"unknown field {place!r}{_nearest(place)}"
+    if fault["type"] == "missing":
+        return f"field {place!r} is missing; give it a value"
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "value_error":
+        return f"{place}: {message}" if place and not message.startswith(place) else message
+    return f"{place}: {fault['input']!r} is refused: {message[:1].lower()}{message[1:]}"
+
+
+def _nearest(place: str) -> str:
+    *parents, name = place.split(".")
+    model: Any = JobSpec
+    for parent in parents:
+        annotation = model.model_fields[parent].annotation if parent in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return ""
+        model = annotation
+    near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
+    if near:
+        return f"; did you mean {'.'.join([*parents, near[0]])!r}?"
+    return f"; known are {', '.join(model.model_fields)}"

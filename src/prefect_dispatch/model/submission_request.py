@@ -1,0 +1,46 @@
+"""What a supervisor asks of a scheduler for one submission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from prefect_dispatch.format.submission import Submission
+from prefect_dispatch.model.spec import Resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmissionRequest:
+    """One submission, ready for a scheduler.
+
+    Attributes:
+        document: what the wrapper reads.
+        command: the program and its arguments.
+        setup: shell lines that run before it, in the same shell.
+        workdir: where it runs, absolute.
+        environment: variables that the spec sets for it.
+        resources: what it needs.
+        restarts_allowed: whether the scheduler may restart the object by itself.
+        log: where its output goes, absolute; None leaves it to the scheduler.
+    """
+
+    document: Submission
+    command: tuple[str, ...]
+    setup: tuple[str, ...]
+    workdir: Path
+    environment: Mapping[str, str]
+    resources: Resources
+    restarts_allowed: bool
+    log: Path | None = None
+
+    @property
+    def token(self) -> str:
+        """The submission's token, by which the object is found again."""
+        return self.document.token
+
+    @property
+    def name(self) -> str:
+        """The object's name for people and for ``find``: ``<lineage>.g0n2.<token>``."""
+        document = self.document
+        return f"{document.lineage}.g{document.generation}n{document.submission}.{document.token}"
