@@ -13,7 +13,6 @@ from prefect_dispatch.model.causes import Action, Cause
 from prefect_dispatch.model.fields import Duration
 
 
-
 class Rule(BaseModel):
     """What to do after an execution has ended for one cause.
 
@@ -130,5 +129,3 @@ class Recovery(BaseModel):
     def rule(self, cause: Cause) -> Rule:
         """The rule declared for a cause, or its default."""
         return self.rules.get(cause, DEFAULT_RULES[cause])
-
-

@@ -1,0 +1,342 @@
+"""The facts of a record: what happened to a lineage, each told once and never changed."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from prefect_dispatch.errors import MalformedDocument, ReadOnlyLineage, UnknownFormat
+from prefect_dispatch.format.documents import FORMAT, decode, encode
+from prefect_dispatch.model.causes import Action, Cause
+from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState
+from prefect_dispatch.model.plan import Plan
+from prefect_dispatch.model.spec import JobSpec
+
+
+class Outcome(enum.StrEnum):
+    """How a job ended."""
+
+    SUCCEEDED = "succeeded"
+    """Its program exited 0."""
+    FAILED = "failed"
+    """A rule said to fail."""
+    STOPPED = "stopped"
+    """A person stopped it."""
+    DEADLINE = "deadline"
+    """Its total deadline passed."""
+    SUPERSEDED = "superseded"
+    """A newer generation took its place."""
+    HOLD_EXPIRED = "hold_expired"
+    """A hold was not lifted in time; it can be reopened."""
+
+
+class Resolution(enum.StrEnum):
+    """What a lifted hold leads to."""
+
+    RUN_AGAIN = "run_again"
+    """The rule that the hold stood for applies; where there was none, the job is submitted again."""
+    STOP = "stop"
+    """The job ends as stopped."""
+    CONTINUE_FROM = "continue_from"
+    """It goes on from a named publication."""
+    FROM_SCRATCH = "from_scratch"
+    """It starts anew."""
+
+
+class LiftedBy(enum.StrEnum):
+    """Who or what lifted a hold."""
+
+    PERSON = "person"
+    SIGNAL = "signal"
+    EXPIRY = "expiry"
+
+
+class _Fact(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Opened(_Fact):
+    """A generation began: all that is needed to take it up without any block."""
+
+    kind: Literal["opened"] = "opened"
+    spec: JobSpec
+    plan: Plan
+    identity: dict[str, str]
+    owner: str
+    root: str
+    record_root: str
+    workdir: str
+    scheduler: dict[str, Any]
+    base: str = "latest"
+    floor: int = 0
+
+
+class CarriedBy(_Fact):
+    """A flow run carries the lineage from here on; the last one wins."""
+
+    kind: Literal["carried_by"] = "carried_by"
+    flow_run: str
+
+
+class Submitting(_Fact):
+    """The intent to submit. Only its writer calls the scheduler, once, and gives the call up at ``give_up_at``."""
+
+    kind: Literal["submitting"] = "submitting"
+    n: int
+    token: str
+    writer: str
+    give_up_at: AwareDatetime
+    base: str
+    floor: int
+    restarts_allowed: bool
+
+
+class Submitted(_Fact):
+    """The scheduler's object of a submission is known."""
+
+    kind: Literal["submitted"] = "submitted"
+    n: int
+    object: ObjectRef
+
+
+class SubmitRefused(_Fact):
+    """The scheduler refused a submission for certain."""
+
+    kind: Literal["submit_refused"] = "submit_refused"
+    n: int
+    detail: str
+
+
+class Abandoned(_Fact):
+    """A submission never landed, as far as a full answer after every bound can tell."""
+
+    kind: Literal["abandoned"] = "abandoned"
+    n: int
+
+
+class RestartsForbidden(_Fact):
+    """The scheduler was told not to restart the object of a submission any more."""
+
+    kind: Literal["restarts_forbidden"] = "restarts_forbidden"
+    n: int
+
+
+class Retired(_Fact):
+    """After restarts were forbidden and a stop was asked, the object was seen to have ended for good."""
+
+    kind: Literal["retired"] = "retired"
+    n: int
+
+
+class Requeueing(_Fact):
+    """The intent to have the same object run again as restart ``restart``."""
+
+    kind: Literal["requeueing"] = "requeueing"
+    n: int
+    restart: int
+
+
+class Observed(_Fact):
+    """What the scheduler said of an object changed."""
+
+    kind: Literal["observed"] = "observed"
+    n: int
+    restart: int
+    state: ObjectState
+    nodes: tuple[str, ...] = ()
+    started_at: AwareDatetime | None = None
+    evidence: str = ""
+
+
+class Ended(_Fact):
+    """An execution ended, as the scheduler says it. ``published`` counts its publications, None where unseen."""
+
+    kind: Literal["ended"] = "ended"
+    n: int
+    restart: int
+    cause: Cause
+    exit: Exit | None = None
+    nodes: tuple[str, ...] = ()
+    ended_at: AwareDatetime | None = None
+    published: int | None = None
+    detail: str = ""
+
+
+class HoldOpened(_Fact):
+    """The job waits for a person, or for what may stand in for one."""
+
+    kind: Literal["hold_opened"] = "hold_opened"
+    hold: str
+    why: str
+    cause: Cause | None = None
+    stands_for: Action | None = None
+    n: int | None = None
+    restart: int | None = None
+    object: ObjectRef | None = None
+    until: AwareDatetime | None = None
+    signal_may_lift: bool = False
+
+
+class Cessation(_Fact):
+    """A site's answer about the processes behind a hold."""
+
+    kind: Literal["cessation"] = "cessation"
+    hold: str
+    object: ObjectRef
+    answer: Literal["ceased", "running", "unknown"]
+    detail: str = ""
+
+
+class HoldLifted(_Fact):
+    """A hold ended."""
+
+    kind: Literal["hold_lifted"] = "hold_lifted"
+    hold: str
+    lifted_by: LiftedBy
+    resolution: Resolution
+    base: str | None = None
+    who: str = ""
+    note: str = ""
+
+
+class StopRequested(_Fact):
+    """The job is to end (``abandon``), or to save and wait (``suspend``)."""
+
+    kind: Literal["stop_requested"] = "stop_requested"
+    intent: Literal["abandon", "suspend"]
+    who: str = ""
+
+
+class Superseded(_Fact):
+    """A newer generation takes this one's place."""
+
+    kind: Literal["superseded"] = "superseded"
+    by_generation: int
+
+
+class Finished(_Fact):
+    """The generation is over, and nothing of it is still on its way."""
+
+    kind: Literal["finished"] = "finished"
+    outcome: Outcome
+    detail: str = ""
+    final_save: str | None = None
+    produced_by: str | None = None
+    resumed_from: str | None = None
+
+
+class Reopened(_Fact):
+    """A person took a finished generation up again."""
+
+    kind: Literal["reopened"] = "reopened"
+    who: str = ""
+
+
+Fact = Annotated[
+    Opened
+    | CarriedBy
+    | Submitting
+    | Submitted
+    | SubmitRefused
+    | Abandoned
+    | RestartsForbidden
+    | Retired
+    | Requeueing
+    | Observed
+    | Ended
+    | HoldOpened
+    | Cessation
+    | HoldLifted
+    | StopRequested
+    | Superseded
+    | Finished
+    | Reopened,
+    Field(discriminator="kind"),
+]
+_FACTS: TypeAdapter[Fact] = TypeAdapter(Fact)
+_STAMP = ("format", "seq", "at", "by", "nonce", "generation")
+
+
+class Entry(BaseModel):
+    """One fact with its stamp: where in the record it stands, when and by whom it was written.
+
+    Attributes:
+        seq: its place, from 1.
+        at: the writer's clock.
+        by: the writer's random id.
+        nonce: by which the writer recognises this entry after a lost reply.
+        generation: the generation that it belongs to.
+        fact: what happened.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seq: Annotated[int, Field(ge=1)]
+    at: AwareDatetime
+    by: str
+    nonce: str
+    generation: Annotated[int, Field(ge=0)]
+    fact: Fact
+
+    def document(self) -> dict[str, Any]:
+        """Stamp and fact as one flat JSON object."""
+        stamp = self.model_dump(mode="json", exclude={"fact"})
+        return {"format": FORMAT, **stamp, **self.fact.model_dump(mode="json")}
+
+    def encode(self) -> bytes:
+        """Write it as the record stores it."""
+        return encode(self.document())
+
+    @classmethod
+    def decode(cls, data: bytes, what: str) -> Entry:
+        """Read a stored entry.
+
+        Raises:
+            ReadOnlyLineage: its kind or format is one that this version does not know.
+            MalformedDocument: it is no fact.
+        """
+        try:
+            document = decode(data, what)
+        except UnknownFormat as error:
+            raise ReadOnlyLineage(str(error)) from None
+        kind = document.get("kind")
+        if isinstance(kind, str) and kind not in KINDS:
+            raise ReadOnlyLineage(
+                f"{what} is a fact of kind {kind!r}, which this version does not know: update prefect-dispatch"
+            )
+        body = {name: value for name, value in document.items() if name not in _STAMP}
+        stamp = {name: document.get(name) for name in _STAMP if name != "format"}
+        try:
+            return cls.model_validate({**stamp, "fact": body})
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            place = ".".join(str(part) for part in fault["loc"])
+            raise MalformedDocument(f"{what} is not a fact: {place}: {fault['msg']}") from None
+
+
+KINDS = frozenset(
+    model.model_fields["kind"].default
+    for model in (
+        Opened,
+        CarriedBy,
+        Submitting,
+        Submitted,
+        SubmitRefused,
+        Abandoned,
+        RestartsForbidden,
+        Retired,
+        Requeueing,
+        Observed,
+        Ended,
+        HoldOpened,
+        Cessation,
+        HoldLifted,
+        StopRequested,
+        Superseded,
+        Finished,
+        Reopened,
+    )
+)
+"""The kinds of facts of this version."""

@@ -1,0 +1,239 @@
+"""Folding facts into a state. Pure, total and deterministic: every prefix of a record folds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import assert_never
+
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import (
+    Abandoned,
+    CarriedBy,
+    Cessation,
+    Ended,
+    Entry,
+    Finished,
+    HoldLifted,
+    HoldOpened,
+    Observed,
+    Opened,
+    Reopened,
+    Requeueing,
+    RestartsForbidden,
+    Retired,
+    StopRequested,
+    SubmitRefused,
+    Submitted,
+    Submitting,
+    Superseded,
+)
+from prefect_dispatch.model.observation import ObjectState
+from prefect_dispatch.model.state import Execution, Hold, Landing, LineageState, SubmissionState
+
+FOLD_VERSION = 1
+"""Raised when the same facts would fold to another state, so that older snapshots are not taken up."""
+
+
+def fold(entries: Iterable[Entry], state: LineageState | None = None) -> LineageState:
+    """Fold entries, in order, on top of a state (by default that of an empty record)."""
+    folded = state or LineageState()
+    for entry in entries:
+        folded = apply(folded, entry)
+    return folded
+
+
+def apply(state: LineageState, entry: Entry) -> LineageState:
+    """The state after one more entry. An entry that tells nothing new, or comes too late, changes only seq and at."""
+    changed = _apply(state, entry)
+    return changed.model_copy(update={"seq": entry.seq, "at": entry.at})
+
+
+def _apply(state: LineageState, entry: Entry) -> LineageState:
+    fact, at = entry.fact, entry.at
+    match fact:
+        case Opened():
+            return _open(state, entry.generation, fact, at)
+        case CarriedBy():
+            return state.model_copy(update={"carried_by": fact.flow_run})
+        case Submitting():
+            return _submitting(state, entry.generation, fact, at)
+        case Submitted() | SubmitRefused() | Abandoned() | RestartsForbidden() | Retired() | Requeueing():
+            return _submission_fact(state, entry.generation, fact, at)
+        case Observed():
+            return _observed(state, entry.generation, fact, at)
+        case Ended():
+            return _ended(state, entry.generation, fact, at)
+        case HoldOpened():
+            return state.model_copy(update={"hold": Hold(opened=fact, at=at), "lifted": None, "stop": None})
+        case HoldLifted():
+            return _lifted(state, fact)
+        case StopRequested():
+            return state.model_copy(update={"stop": fact})
+        case Finished():
+            return state.model_copy(update={"finished": fact, "finished_at": at, "hold": None, "stop": None})
+        case Reopened():
+            return state.model_copy(update={"finished": None, "finished_at": None})
+        case Cessation() | Superseded():
+            return state
+    assert_never(fact)
+
+
+def _open(state: LineageState, generation: int, fact: Opened, at: datetime) -> LineageState:
+    if state.opened is not None and generation <= state.generation:
+        return state
+    left = tuple(submission for submission in (*state.obligations, *state.submissions) if submission.unsettled)
+    return LineageState(
+        generation=generation,
+        opened=fact,
+        opened_at=at,
+        carried_by=state.carried_by,
+        obligations=left,
+        base=fact.base,
+        floor=fact.floor,
+    )
+
+
+def _submitting(state: LineageState, generation: int, fact: Submitting, at: datetime) -> LineageState:
+    newest = state.newest
+    if generation != state.generation or (newest is not None and fact.n <= newest.n):
+        return state
+    submission = SubmissionState(
+        generation=generation,
+        n=fact.n,
+        token=fact.token,
+        writer=fact.writer,
+        at=at,
+        give_up_at=fact.give_up_at,
+        base=fact.base,
+        floor=fact.floor,
+        restarts_allowed=fact.restarts_allowed,
+    )
+    return state.model_copy(
+        update={
+            "submissions": (*state.submissions, submission),
+            "base": fact.base,
+            "floor": fact.floor,
+            "lifted": None,
+            "not_before": None,
+        }
+    )
+
+
+def _submission_fact(
+    state: LineageState,
+    generation: int,
+    fact: Submitted | SubmitRefused | Abandoned | RestartsForbidden | Retired | Requeueing,
+    at: datetime,
+) -> LineageState:
+    submission = state.submission(generation, fact.n)
+    if submission is None:
+        return state
+    match fact:
+        case Submitted():
+            if submission.object is not None:
+                return state
+            return _replace(state, submission.model_copy(update={"object": fact.object, "landing": Landing.LANDED}))
+        case SubmitRefused() | Abandoned():
+            if submission.landing is not Landing.INTENDED:
+                return state
+            refused = isinstance(fact, SubmitRefused)
+            update = {
+                "landing": Landing.REFUSED if refused else Landing.ABANDONED,
+                "detail": fact.detail if isinstance(fact, SubmitRefused) else "it never reached the scheduler",
+                "settled_at": at,
+            }
+            return _count(_replace(state, submission.model_copy(update=update)), submission, Cause.LAUNCH_FAILED, at)
+        case RestartsForbidden():
+            return _replace(state, submission.model_copy(update={"restarts_forbidden": True}))
+        case Retired():
+            return _replace(state, submission.model_copy(update={"restarts_forbidden": True, "retired": True}))
+        case Requeueing():
+            update = {"requeueing": fact.restart, "requeueing_at": at}
+            return _replace(state, submission.model_copy(update=update)).model_copy(update={"lifted": None})
+    assert_never(fact)
+
+
+def _observed(state: LineageState, generation: int, fact: Observed, at: datetime) -> LineageState:
+    submission = state.submission(generation, fact.n)
+    if submission is None or submission.landing is not Landing.LANDED:
+        return state
+    newest = submission.newest
+    if newest is not None and (fact.restart < newest.restart or (fact.restart == newest.restart and newest.ended)):
+        return state
+    before = newest if newest is not None and newest.restart == fact.restart else None
+    running = fact.state in (ObjectState.RUNNING, ObjectState.ENDING)
+    execution = Execution(
+        restart=fact.restart,
+        state=fact.state,
+        since=at,
+        seen_running=running or (before is not None and before.seen_running),
+        started_at=fact.started_at or (before.started_at if before else None) or (at if running else None),
+        nodes=fact.nodes or (before.nodes if before else ()),
+    )
+    return _replace(state, _with_execution(submission, execution))
+
+
+def _ended(state: LineageState, generation: int, fact: Ended, at: datetime) -> LineageState:
+    submission = state.submission(generation, fact.n)
+    if submission is None or submission.landing is not Landing.LANDED:
+        return state
+    before = next((known for known in submission.executions if known.restart == fact.restart), None)
+    if before is not None and before.ended is not None:
+        return state
+    if before is None and submission.newest is not None and fact.restart < submission.newest.restart:
+        return state
+    execution = Execution(
+        restart=fact.restart,
+        state=ObjectState.ENDED,
+        since=at,
+        seen_running=before is not None and before.seen_running,
+        started_at=before.started_at if before else None,
+        nodes=fact.nodes or (before.nodes if before else ()),
+        ended=fact,
+        ended_at=at,
+    )
+    counted = _replace(state, _with_execution(submission, execution))
+    charged = _count(counted, submission, fact.cause, at)
+    return counted if charged is counted else charged.model_copy(update={"fruitless": _fruitless(charged, fact)})
+
+
+def _count(state: LineageState, submission: SubmissionState, cause: Cause, at: datetime) -> LineageState:
+    """Charge an end to its cause's budget. Ends of stale submissions are noted, no more."""
+    newest = state.newest
+    if newest is None or (newest.generation, newest.n) != (submission.generation, submission.n) or not state.opened:
+        return state
+    before = state.spent.get(cause, 0)
+    rule = state.opened.plan.rule(cause)
+    not_before = at + rule.delay_after(before) if rule.recovers else None
+    return state.model_copy(update={"spent": {**state.spent, cause: before + 1}, "not_before": not_before})
+
+
+def _fruitless(state: LineageState, fact: Ended) -> int:
+    if state.opened is not None and state.opened.plan.count_every_execution:
+        return state.fruitless + 1
+    if fact.published is None:
+        return state.fruitless
+    return 0 if fact.published else state.fruitless + 1
+
+
+def _lifted(state: LineageState, fact: HoldLifted) -> LineageState:
+    if state.hold is None or state.hold.opened.hold != fact.hold:
+        return state
+    return state.model_copy(update={"hold": None, "lifted": fact, "fruitless": 0})
+
+
+def _with_execution(submission: SubmissionState, execution: Execution) -> SubmissionState:
+    others = tuple(known for known in submission.executions if known.restart != execution.restart)
+    ordered = tuple(sorted((*others, execution), key=lambda known: known.restart))
+    return submission.model_copy(update={"executions": ordered})
+
+
+def _replace(state: LineageState, submission: SubmissionState) -> LineageState:
+    def put(known: tuple[SubmissionState, ...]) -> tuple[SubmissionState, ...]:
+        key = (submission.generation, submission.n)
+        return tuple(submission if (each.generation, each.n) == key else each for each in known)
+
+    if submission.generation == state.generation:
+        return state.model_copy(update={"submissions": put(state.submissions)})
+    return state.model_copy(update={"obligations": put(state.obligations)})

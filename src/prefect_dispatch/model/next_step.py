@@ -1,0 +1,269 @@
+"""What follows from a state: the one place where rules, budgets and choices turn into a step. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from prefect_dispatch.format.epoch import MAX_SUBMISSION, Epoch
+from prefect_dispatch.model.capabilities import Capabilities
+from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
+from prefect_dispatch.model.facts import HoldOpened, Opened, Outcome, Resolution
+from prefect_dispatch.model.observation import ObjectState
+from prefect_dispatch.model.state import Execution, Landing, LineageState, SubmissionState
+from prefect_dispatch.model.steps import (
+    Append,
+    Done,
+    Finish,
+    ForbidRestarts,
+    Held,
+    NotOpened,
+    Poll,
+    Requeue,
+    Retire,
+    Step,
+    Submit,
+)
+
+
+@dataclass(frozen=True)
+class _End:
+    """How the newest submission or execution ended."""
+
+    cause: Cause
+    restart: int | None
+    at: datetime | None
+    exit_code: int | None
+    detail: str
+
+
+def next_step(state: LineageState, now: datetime, capabilities: Capabilities) -> Step:
+    """Say what to do next for a lineage.
+
+    Args:
+        state: what its record folds to.
+        now: the supervisor's clock.
+        capabilities: the scheduler's bounds.
+    """
+    if state.opened is None:
+        return NotOpened()
+    if state.finished is not None:
+        return Done(finished=state.finished)
+    if state.hold is not None:
+        return Held(hold=state.hold, settle=_settle(state, now))
+    if state.stop is not None or _person_stops(state):
+        return _stopping(state, state.opened, now)
+    submission = state.newest
+    if submission is None:
+        return _submit(state, state.opened, 1)
+    end = _end_of(submission)
+    if end is None:
+        return _carry_on(state, state.opened, submission, now)
+    return _after_end(state, state.opened, submission, end, now, capabilities)
+
+
+def _person_stops(state: LineageState) -> bool:
+    return state.lifted is not None and state.lifted.resolution is Resolution.STOP
+
+
+def _end_of(submission: SubmissionState) -> _End | None:
+    if submission.landing in (Landing.REFUSED, Landing.ABANDONED):
+        return _End(Cause.LAUNCH_FAILED, None, submission.settled_at, None, submission.detail)
+    execution = submission.newest
+    if execution is None or execution.ended is None:
+        return None
+    ended = execution.ended
+    code = ended.exit.code if ended.exit is not None else None
+    return _End(ended.cause, execution.restart, execution.ended_at, code, ended.detail)
+
+
+def _carry_on(state: LineageState, opened: Opened, submission: SubmissionState, now: datetime) -> Step:
+    """The newest submission is on its way, queued or running."""
+    if submission.landing is Landing.INTENDED:
+        return _poll(state, now, why=f"submission {submission.n} to land", find=(submission,))
+    if submission.may_restart and _last_restart(state, opened):
+        return ForbidRestarts(submission=submission)
+    late = _pending_too_long(opened, submission, now)
+    return _poll(state, now, why="the execution to end", observe=(submission,), stop=(submission,) if late else ())
+
+
+def _pending_too_long(opened: Opened, submission: SubmissionState, now: datetime) -> bool:
+    limit = opened.spec.max_pending
+    execution = submission.newest
+    if limit is None or execution is None or execution.state is not ObjectState.QUEUED:
+        return False
+    return now >= execution.since + limit
+
+
+def _last_restart(state: LineageState, opened: Opened) -> bool:
+    """Whether a budget behind the scheduler's switch has one use left: that one is ours to make, by resubmission."""
+    return any(opened.plan.rule(cause).budget - state.spent.get(cause, 0) <= 1 for cause in SCHEDULER_RESTARTS)
+
+
+def _after_end(
+    state: LineageState,
+    opened: Opened,
+    submission: SubmissionState,
+    end: _End,
+    now: datetime,
+    capabilities: Capabilities,
+) -> Step:
+    if state.lifted is not None:
+        return _after_lift(state, opened, submission, end, now, capabilities)
+    if end.cause is Cause.COMPLETED:
+        return _finish(state, now, Outcome.SUCCEEDED, "the program exited 0")
+    if end.cause is Cause.STOPPED:
+        return _finish(state, now, Outcome.STOPPED, "stopped at the scheduler")
+    if end.cause is Cause.DEADLINE:
+        return _finish(state, now, Outcome.DEADLINE, "the total deadline passed")
+    rule = opened.plan.rule(end.cause)
+    told = f": {end.detail}" if end.detail else ""
+    if end.cause is Cause.FAILED and end.exit_code in opened.spec.recovery.final_exit_codes:
+        return _finish(state, now, Outcome.FAILED, f"exit code {end.exit_code} is never run again{told}")
+    if rule.action is Action.FAIL:
+        return _finish(state, now, Outcome.FAILED, f"{end.cause}{told}")
+    if rule.action is Action.HOLD:
+        return _hold(state, submission, end, None, f"{end.cause}{told}")
+    if state.spent.get(end.cause, 0) > rule.budget:
+        return _hold(state, submission, end, rule.action, f"the budget of {rule.budget} for {end.cause} is spent{told}")
+    limit = opened.spec.recovery.no_progress
+    if limit is not None and state.fruitless >= limit:
+        why = f"{state.fruitless} executions in a row ended without a new save, the last one {end.cause}{told}"
+        return _hold(state, submission, end, rule.action, why)
+    if state.not_before is not None and now < state.not_before and rule.action is Action.RESUBMIT:
+        return _poll(state, now, why=f"the delay after {end.cause}", wake_at=state.not_before)
+    return _again(state, opened, submission, end, rule.action, now, capabilities)
+
+
+def _after_lift(
+    state: LineageState,
+    opened: Opened,
+    submission: SubmissionState,
+    end: _End,
+    now: datetime,
+    capabilities: Capabilities,
+) -> Step:
+    """A person's word, read before anything else, holds until the next submission."""
+    lifted = state.lifted
+    if lifted is None or lifted.resolution is Resolution.RUN_AGAIN:
+        rule = opened.plan.rule(end.cause)
+        action = rule.action if rule.recovers else Action.RESUBMIT
+        return _again(state, opened, submission, end, action, now, capabilities)
+    return _again(state, opened, submission, end, Action.RESUBMIT, now, capabilities)
+
+
+def _again(
+    state: LineageState,
+    opened: Opened,
+    submission: SubmissionState,
+    end: _End,
+    action: Action,
+    now: datetime,
+    capabilities: Capabilities,
+) -> Step:
+    if action is Action.REQUEUE and submission.may_restart and end.restart is not None and end.at is not None:
+        by_itself = end.cause in SCHEDULER_RESTARTS and state.lifted is None
+        if not by_itself and submission.requeueing != end.restart + 1:
+            return Requeue(submission=submission, restart=end.restart + 1)
+        asked = end.at if by_itself else submission.requeueing_at or end.at
+        due = asked + capabilities.restart_bound
+        if now < due:
+            return _poll(state, now, why="the scheduler to restart the object", observe=(submission,), wake_at=due)
+    if submission.may_restart:
+        return Retire(submission=submission)
+    return _submit(state, opened, submission.n + 1)
+
+
+def _submit(state: LineageState, opened: Opened, n: int) -> Step:
+    if n > MAX_SUBMISSION:
+        return _hold(
+            state, state.newest, None, None, f"all {MAX_SUBMISSION} submissions of this generation are used up"
+        )
+    base, floor = state.base, state.floor
+    if state.lifted is not None and state.lifted.resolution in (Resolution.CONTINUE_FROM, Resolution.FROM_SCRATCH):
+        base = state.lifted.base or "scratch"
+        floor = Epoch(state.generation, n, 0).number
+    allowed = opened.plan.scheduler_restarts and not _last_restart(state, opened)
+    return Submit(n=n, base=base, floor=floor, restarts_allowed=allowed)
+
+
+def _hold(
+    state: LineageState, submission: SubmissionState | None, end: _End | None, stands_for: Action | None, why: str
+) -> Append:
+    """Open a hold. Its id is its place in the record, so two supervisors that see the same open the same."""
+    return Append(
+        fact=HoldOpened(
+            hold=f"h{state.seq + 1}",
+            why=why,
+            cause=end.cause if end else None,
+            stands_for=stands_for,
+            n=submission.n if submission else None,
+            restart=end.restart if end else None,
+            object=submission.object if submission else None,
+        )
+    )
+
+
+def _finish(state: LineageState, now: datetime, outcome: Outcome, detail: str) -> Step:
+    """Finish, unless something of an older submission may still be on its way."""
+    if any(submission.unsettled for submission in state.stale):
+        return _poll(state, now, why="older submissions to settle")
+    return Finish(outcome=outcome, detail=detail)
+
+
+def _stopping(state: LineageState, opened: Opened, now: datetime) -> Step:
+    """A stop was asked for: end what lives, find what may still land, then finish or hold."""
+    submission = state.newest
+    if submission is not None and submission.unsettled:
+        landed = submission.landing is Landing.LANDED
+        return _poll(
+            state,
+            now,
+            why="the stopped object to end",
+            observe=(submission,) if landed else (),
+            find=() if landed else (submission,),
+            stop=(submission,) if landed else (),
+        )
+    if submission is not None and submission.may_restart and submission.landing is Landing.LANDED:
+        return Retire(submission=submission)
+    end = _end_of(submission) if submission is not None else None
+    if end is not None and end.cause is Cause.COMPLETED:
+        return _finish(state, now, Outcome.SUCCEEDED, "the program exited 0")
+    if state.stop is not None and state.stop.intent == "suspend":
+        return _hold(state, submission, end, None, f"suspended on request of {state.stop.who or 'a person'}")
+    who = state.stop.who if state.stop is not None else state.lifted.who if state.lifted is not None else ""
+    return _finish(state, now, Outcome.STOPPED, f"stopped on request of {who or 'a person'}")
+
+
+def _settle(state: LineageState, now: datetime) -> Poll | None:
+    poll = _poll(state, now, why="older submissions to settle")
+    return poll if poll.observe or poll.find or poll.stop else None
+
+
+def _poll(
+    state: LineageState,
+    now: datetime,
+    *,
+    why: str,
+    observe: tuple[SubmissionState, ...] = (),
+    find: tuple[SubmissionState, ...] = (),
+    stop: tuple[SubmissionState, ...] = (),
+    wake_at: datetime | None = None,
+) -> Poll:
+    """Add what older submissions need: live ones are stopped, those without a known object are looked for.
+
+    An abandoned one goes on being looked for while the lineage is open; it may turn up however late.
+    """
+    live = tuple(submission for submission in state.stale if submission.live)
+    lost = tuple(each for each in state.stale if each.landing in (Landing.INTENDED, Landing.ABANDONED))
+    newest = state.newest
+    if newest is not None and newest.landing is Landing.ABANDONED:
+        lost = (*lost, newest)
+    due = wake_at if wake_at is not None and wake_at > now else None
+    return Poll(observe=(*observe, *live), find=(*find, *lost), stop=(*stop, *live), wake_at=due, why=why)
+
+
+def running(state: LineageState) -> Execution | None:
+    """The execution that the scheduler says is current, if any."""
+    submission = state.newest
+    return submission.newest if submission is not None and submission.live else None

@@ -1,0 +1,107 @@
+"""The plan: what a spec's rules become on a given scheduler, decided and shown before anything starts."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from prefect_dispatch.model.capabilities import Capabilities
+from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
+from prefect_dispatch.model.recovery import Rule
+from prefect_dispatch.model.spec import JobSpec
+
+
+class PlanRow(BaseModel):
+    """What happens after one cause.
+
+    Attributes:
+        cause: why an execution ended.
+        declared: the rule of the spec, or the default.
+        effective: the rule that will be used.
+        why: why they differ; empty where they do not.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cause: Cause
+    declared: Rule
+    effective: Rule
+    why: str = ""
+
+
+class Plan(BaseModel):
+    """What a spec becomes on a given scheduler.
+
+    Attributes:
+        scheduler: the kind of scheduler.
+        rows: one per cause, in the order of :class:`Cause`.
+        scheduler_restarts: whether the scheduler may restart the object by itself.
+        count_every_execution: whether ``no_progress`` counts executions with saves too, since they cannot be seen.
+        notes: whatever else is not as the spec says.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scheduler: str
+    rows: tuple[PlanRow, ...]
+    scheduler_restarts: bool
+    count_every_execution: bool
+    notes: tuple[str, ...] = ()
+
+    def rule(self, cause: Cause) -> Rule:
+        """The effective rule for a cause."""
+        return next(row.effective for row in self.rows if row.cause is cause)
+
+    @property
+    def substitutions(self) -> tuple[PlanRow, ...]:
+        """The rows in which something else than the declared rule is used."""
+        return tuple(row for row in self.rows if row.why)
+
+
+def plan(spec: JobSpec, capabilities: Capabilities, *, root_visible: bool) -> Plan:
+    """Work out what a spec's rules become.
+
+    Args:
+        spec: the job.
+        capabilities: what its scheduler can do.
+        root_visible: whether the supervisor can list the checkpoint root.
+
+    Returns:
+        A rule for each cause. Where a rule needs what it cannot have, its nearest safe form stands with the reason.
+    """
+    may_restart, why_not = _restart_policy(spec, capabilities)
+    rows = tuple(_row(cause, spec, capabilities, why_not) for cause in Cause)
+    notes: list[str] = []
+    blind = spec.recovery.no_progress is not None and not root_visible
+    if blind:
+        notes.append(
+            f"no_progress: {spec.recovery.no_progress} counts every execution, with saves or without, "
+            "since this supervisor cannot see the checkpoint root"
+        )
+    if spec.resources.time_limit is not None and not capabilities.time_limit:
+        notes.append(f"resources.time_limit is not enforced: {capabilities.scheduler} has no time limits")
+    return Plan(
+        scheduler=capabilities.scheduler,
+        rows=rows,
+        scheduler_restarts=may_restart,
+        count_every_execution=blind,
+        notes=tuple(notes),
+    )
+
+
+def _restart_policy(spec: JobSpec, capabilities: Capabilities) -> tuple[bool, str]:
+    """A scheduler has one requeue switch for an object: it is on only if every cause behind it says requeue."""
+    if not capabilities.requeue:
+        return False, f"{capabilities.scheduler} cannot run the same object again"
+    others = [cause for cause in sorted(SCHEDULER_RESTARTS) if spec.recovery.rule(cause).action is not Action.REQUEUE]
+    if others:
+        words = " and ".join(f"{cause} says {spec.recovery.rule(cause).action}" for cause in others)
+        return False, f"{capabilities.scheduler} has one requeue switch for an object, and {words}"
+    return True, ""
+
+
+def _row(cause: Cause, spec: JobSpec, capabilities: Capabilities, why_not: str) -> PlanRow:
+    declared = spec.recovery.rule(cause)
+    if declared.action is Action.REQUEUE and why_not:
+        resubmit = declared.model_copy(update={"action": Action.RESUBMIT})
+        return PlanRow(cause=cause, declared=declared, effective=resubmit, why=why_not)
+    return PlanRow(cause=cause, declared=declared, effective=declared)

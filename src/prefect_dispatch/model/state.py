@@ -1,0 +1,215 @@
+"""The state of a lineage: one frozen value, folded from its facts and from nothing else."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.names import attempt_of
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import Ended, Finished, HoldLifted, HoldOpened, Opened, StopRequested
+from prefect_dispatch.model.observation import ObjectRef, ObjectState
+
+
+class _State(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Landing(enum.StrEnum):
+    """How far a submission got."""
+
+    INTENDED = "intended"
+    """Somebody was to call the scheduler; whether its object exists is not known."""
+    LANDED = "landed"
+    """Its object is known."""
+    REFUSED = "refused"
+    """The scheduler refused it for certain."""
+    ABANDONED = "abandoned"
+    """It never landed. Should it turn up all the same, it is stopped."""
+
+
+class Execution(_State):
+    """One execution as the record knows it.
+
+    Attributes:
+        restart: R.
+        state: the scheduler's last word about it.
+        since: when that word was recorded.
+        seen_running: whether it was ever seen to run.
+        started_at: when it began to run: by the scheduler's clock, else when it was first seen to.
+        nodes: where it ran.
+        ended: how it ended.
+        ended_at: when that was recorded; None while it has not.
+    """
+
+    restart: int
+    state: ObjectState
+    since: AwareDatetime
+    seen_running: bool = False
+    started_at: AwareDatetime | None = None
+    nodes: tuple[str, ...] = ()
+    ended: Ended | None = None
+    ended_at: AwareDatetime | None = None
+
+
+class SubmissionState(_State):
+    """One submission as the record knows it.
+
+    Attributes:
+        generation: G.
+        n: N.
+        token: by which its object is found.
+        writer: the one process that may call the scheduler's submit.
+        at: when the intent was recorded.
+        give_up_at: when that call is given up at the latest.
+        base: what it resumes from until something at or above the floor is published.
+        floor: an epoch's number.
+        restarts_allowed: whether the scheduler was told that it may restart the object.
+        restarts_forbidden: whether it was told since that it may not.
+        landing: how far it got.
+        object: the scheduler's object, once known.
+        executions: its executions, ascending.
+        requeueing: the restart that was asked for.
+        requeueing_at: when that intent was recorded.
+        retired: whether the object was seen to have ended for good.
+        detail: why it was refused.
+        settled_at: when it was refused or abandoned.
+    """
+
+    generation: int
+    n: int
+    token: str
+    writer: str
+    at: AwareDatetime
+    give_up_at: AwareDatetime
+    base: str
+    floor: int
+    restarts_allowed: bool
+    restarts_forbidden: bool = False
+    landing: Landing = Landing.INTENDED
+    object: ObjectRef | None = None
+    executions: tuple[Execution, ...] = ()
+    requeueing: int | None = None
+    requeueing_at: AwareDatetime | None = None
+    retired: bool = False
+    detail: str = ""
+    settled_at: AwareDatetime | None = None
+
+    @property
+    def newest(self) -> Execution | None:
+        """The execution with the greatest restart."""
+        return self.executions[-1] if self.executions else None
+
+    @property
+    def may_restart(self) -> bool:
+        """Whether the scheduler may still restart the object by itself."""
+        return self.restarts_allowed and not self.restarts_forbidden and not self.retired
+
+    @property
+    def live(self) -> bool:
+        """Whether the scheduler may still have something of it: a known object whose end is not recorded."""
+        if self.landing is not Landing.LANDED or self.retired:
+            return False
+        return self.newest is None or self.newest.ended is None
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether an object of it may exist that is not known to have ended."""
+        return self.landing is Landing.INTENDED or self.live
+
+    def epoch(self, restart: int) -> Epoch:
+        """The epoch of one of its executions."""
+        return Epoch(self.generation, self.n, restart)
+
+    def attempt(self, restart: int) -> str:
+        """The attempt of one of its executions."""
+        return attempt_of(self.token, restart)
+
+
+class Hold(_State):
+    """An open hold.
+
+    Attributes:
+        opened: the fact that opened it.
+        at: when.
+    """
+
+    opened: HoldOpened
+    at: AwareDatetime
+
+
+class LineageState(_State):
+    """Everything that follows from a record.
+
+    Attributes:
+        seq: the place of the last fact; 0 for an empty record.
+        at: when the last fact was recorded.
+        generation: the current generation.
+        opened: the fact that opened it; None for an empty record.
+        opened_at: when.
+        carried_by: the flow run that carries the lineage.
+        submissions: of the current generation, ascending; the last one is the one that counts.
+        obligations: submissions of earlier generations that may still have an object.
+        spent: how often each cause ended an execution of this generation.
+        fruitless: executions in a row that ended without a publication.
+        not_before: the only delay there is.
+        base: what the next submission resumes from until something at or above the floor is published.
+        floor: an epoch's number.
+        hold: the open hold.
+        lifted: how the last hold was lifted; until the next submission or requeue.
+        stop: what was asked for; until it is done.
+        finished: how the generation ended.
+        finished_at: when.
+    """
+
+    seq: int = 0
+    at: AwareDatetime | None = None
+    generation: int = 0
+    opened: Opened | None = None
+    opened_at: AwareDatetime | None = None
+    carried_by: str | None = None
+    submissions: tuple[SubmissionState, ...] = ()
+    obligations: tuple[SubmissionState, ...] = ()
+    spent: dict[Cause, int] = Field(default_factory=dict)
+    fruitless: int = 0
+    not_before: AwareDatetime | None = None
+    base: str = "latest"
+    floor: int = 0
+    hold: Hold | None = None
+    lifted: HoldLifted | None = None
+    stop: StopRequested | None = None
+    finished: Finished | None = None
+    finished_at: AwareDatetime | None = None
+
+    @property
+    def newest(self) -> SubmissionState | None:
+        """The submission that counts."""
+        return self.submissions[-1] if self.submissions else None
+
+    @property
+    def stale(self) -> Iterator[SubmissionState]:
+        """Every submission but the one that counts."""
+        yield from self.obligations
+        yield from self.submissions[:-1]
+
+    @property
+    def executions(self) -> Iterator[tuple[SubmissionState, Execution]]:
+        """All executions of the current generation, in order."""
+        for submission in self.submissions:
+            for execution in submission.executions:
+                yield submission, execution
+
+    @property
+    def open(self) -> bool:
+        """Whether the lineage was opened and is not finished."""
+        return self.opened is not None and self.finished is None
+
+    def submission(self, generation: int, n: int) -> SubmissionState | None:
+        """Look up a submission of any generation that still counts."""
+        for submission in (*self.submissions, *self.obligations):
+            if (submission.generation, submission.n) == (generation, n):
+                return submission
+        return None
