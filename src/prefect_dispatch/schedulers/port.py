@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from prefect_dispatch.model.observation import ObjectRef, Observation
-from prefect_dispatch.model.capabilities import Capabilities
-from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.format.submission import Notice
+from prefect_dispatch.model.capabilities import Capabilities
+from prefect_dispatch.model.observation import ObjectRef, Observation
+from prefect_dispatch.model.submission_request import SubmissionRequest
 
 
 class Scheduler(Protocol):

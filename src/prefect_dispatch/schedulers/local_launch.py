@@ -1,0 +1,60 @@
+"""Starting an object of the local scheduler: the launch record first, then the detached launcher."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.schedulers import local_launcher
+from prefect_dispatch.schedulers.local_object import end
+from prefect_dispatch.schedulers.local_records import ObjectFolder, create_once, read_record, stamp
+
+LAUNCHER = Path(local_launcher.__file__)
+
+
+def launch(folder: ObjectFolder) -> int | None:
+    """Set out to start an object, once. The caller holds the lock.
+
+    Returns:
+        A child process to wait for, which ends as soon as the launcher has left it; None when there is none.
+    """
+    if not create_once(folder.launch, {"by": os.getpid(), **stamp()}):
+        return None
+    try:
+        return _spawn(folder)
+    except (OSError, ValueError, KeyError) as error:
+        end(folder, Cause.LAUNCH_FAILED, f"it could not be started: {error}", notice=False, kill_after=timedelta(0))
+        return None
+
+
+def wait_for(child: int) -> None:
+    """Wait for what :func:`launch` returned."""
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        # A process that ignores SIGCHLD has its children reaped for it (waitpid(2)).
+        pass
+
+
+def _spawn(folder: ObjectFolder) -> int:
+    log = Path((read_record(folder.description) or {})["log"])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    environment = read_record(folder.environment) or {}
+    arguments = [sys.executable, "-I", "-X", "utf8", str(LAUNCHER), str(folder.path), str(folder.restart)]
+    return os.posix_spawn(
+        sys.executable,
+        arguments,
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+    )

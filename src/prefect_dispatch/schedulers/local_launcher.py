@@ -1,0 +1,150 @@
+"""The launcher: the detached process that runs one job of the local scheduler and records how it ended.
+
+Run as ``python -I -X utf8 local_launcher.py FOLDER RESTART`` with the job's log as its output. Nobody waits for it, and
+it needs nobody: it keeps the time limit, passes a preemption on and ends what lingers, with or without a supervisor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    # Isolated mode leaves out the folder that this package may be run from, so it is named, behind everything else.
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from prefect_dispatch.schedulers.local_records import (
+    ObjectFolder,
+    Record,
+    create_once,
+    elapsed_seconds,
+    identify,
+    read_record,
+    stamp,
+    time_limit_record,
+)
+
+WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+POLL_SECONDS = 1.0
+"""How late it may notice an ``ended`` record whose signal was lost."""
+_PR_SET_PDEATHSIG = 1
+
+
+def main(folder: ObjectFolder) -> None:
+    """Run one restart of an object, unless its process record is taken."""
+    _close_inherited()
+    # The process that the supervisor started ends at once and can be waited for; what goes on is nobody's child.
+    if os.fork():
+        os._exit(0)
+    # Blocked before the process record tells others whom to signal, so that none is lost: the watch fetches them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    process = identify(os.getpid())
+    if not create_once(folder.process, process):
+        return
+    outcome = _run(folder, process)
+    _keep_trying_to_record(folder.exit, outcome)
+
+
+def _run(folder: ObjectFolder, process: Record) -> Record:
+    if folder.ended.exists():
+        return {"failed": "it was ended before it was started"}
+    try:
+        description = read_record(folder.description) or {}
+        wrapper = _start(description, read_record(folder.environment))
+    except (OSError, ValueError, KeyError) as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
+    _watch(wrapper, folder, process, description)
+    code = wrapper.returncode
+    return {"code": code} if code >= 0 else {"signal": -code}
+
+
+def _start(description: Record, environment: Record | None) -> subprocess.Popen[bytes]:
+    libc = ctypes.CDLL(None)
+
+    def before_exec() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        # Without its launcher nobody would end a wrapper that lingers (prctl(2)).
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    return subprocess.Popen(
+        description["arguments"],
+        cwd=description["workdir"],
+        env=environment or {},
+        stdin=subprocess.DEVNULL,
+        preexec_fn=before_exec,
+    )
+
+
+def _watch(wrapper: subprocess.Popen[bytes], folder: ObjectFolder, process: Record, description: Record) -> None:
+    """Wait for the wrapper's end; meanwhile keep its time limit and carry out what an ``ended`` record asks for."""
+    limit = description["time_limit_seconds"]
+    woken = noticed = False
+    while wrapper.poll() is None:
+        ended = _read_ended(folder)
+        wait = POLL_SECONDS
+        if ended is not None:
+            left = ended["kill_after_seconds"] - (elapsed_seconds(ended) or 0.0)
+            if left <= 0:
+                wrapper.kill()
+            else:
+                wait = min(wait, left)
+        elif limit is not None:
+            left = limit - (elapsed_seconds(process) or 0.0)
+            if left <= 0 and _record_time_limit(folder, limit, description["linger_seconds"]):
+                continue
+            wait = min(wait, max(left, 0.0) or POLL_SECONDS)
+        # A signal without an ``ended`` record is somebody else's, such as a shutdown of the machine.
+        if not noticed and (ended["notice"] if ended is not None else woken):
+            wrapper.terminate()
+            noticed = True
+        received = signal.sigtimedwait(WATCHED, wait)
+        woken = woken or (received is not None and received.si_signo != signal.SIGCHLD)
+
+
+def _read_ended(folder: ObjectFolder) -> Record | None:
+    try:
+        return read_record(folder.ended)
+    except (OSError, ValueError):
+        return None
+
+
+def _record_time_limit(folder: ObjectFolder, limit: float, linger_seconds: float) -> bool:
+    try:
+        create_once(folder.ended, time_limit_record(limit, linger_seconds))
+    except OSError:
+        return False
+    return True
+
+
+def _keep_trying_to_record(path: Path, outcome: Record) -> None:
+    """Record how it ended. A full disk may have room again later; until then the job counts as running."""
+    record: dict[str, Any] = {**outcome, **stamp()}
+    while True:
+        try:
+            create_once(path, record)
+            return
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            print(f"dispatch: cannot record the end of this job: {error}; trying again", file=sys.stderr)  # noqa: T201
+            time.sleep(POLL_SECONDS)
+
+
+def _close_inherited() -> None:
+    """Keep the three standard files alone: what else a supervisor has open is none of the job's."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass
+
+
+if __name__ == "__main__":
+    main(ObjectFolder(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,177 @@
+"""One object of the local scheduler: whether it has ended, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from datetime import UTC, datetime, timedelta
+
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.observation import EndedRestart, Exit, ObjectState, Observation
+from prefect_dispatch.schedulers.local_records import (
+    ObjectFolder,
+    Record,
+    boot_id,
+    create_once,
+    elapsed_seconds,
+    is_alive,
+    read_record,
+    stamp,
+    time_limit_record,
+)
+
+
+def settle(folder: ObjectFolder, launch_bound: timedelta) -> bool:
+    """Record the object's end if it is due, and tell whether it has ended. The caller holds the lock.
+
+    Args:
+        folder: the object.
+        launch_bound: how long after the launch record the launcher's own may take.
+    """
+    if folder.ended.exists():
+        return True
+    due = _due_end(folder, launch_bound)
+    if due is None:
+        return False
+    create_once(folder.ended, due)
+    signal_launcher(folder)
+    return True
+
+
+def end(folder: ObjectFolder, cause: Cause, evidence: str, notice: bool, kill_after: timedelta) -> bool:
+    """Say that the object has ended, before anything is done to it. Returns False when it had ended already.
+
+    Args:
+        folder: the object.
+        cause: what the scheduler says ended it.
+        evidence: the same in words.
+        notice: whether the wrapper is told.
+        kill_after: how long its processes may live on.
+    """
+    created = create_once(folder.ended, _ended(cause, evidence, notice=notice, kill_after=kill_after.total_seconds()))
+    if created and (notice or not kill_after):
+        signal_launcher(folder)
+    return created
+
+
+def signal_launcher(folder: ObjectFolder) -> None:
+    """Wake the launcher, if it lives, so that it reads the ``ended`` record now and not at its next look."""
+    process = read_record(folder.process)
+    if process is not None and "pid" in process and is_alive(process):
+        try:
+            os.kill(process["pid"], signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+
+
+def is_launched(folder: ObjectFolder) -> bool:
+    """Whether somebody set out to start it."""
+    return folder.launch.exists()
+
+
+def observe(folder: ObjectFolder) -> Observation:
+    """Say what the records of an object say. A record that cannot be read is an unknown state."""
+    try:
+        return _observe(folder)
+    except (ValueError, KeyError, TypeError) as error:
+        return Observation(state=ObjectState.UNKNOWN, restart=folder.restart, evidence=f"{error}")
+
+
+def _observe(folder: ObjectFolder) -> Observation:
+    process = read_record(folder.process)
+    started = process if process is not None and "pid" in process else None
+    nodes = (started["host"],) if started else ()
+    ended = read_record(folder.ended)
+    if ended is not None:
+        state, evidence = ObjectState.ENDED, ended["evidence"]
+    elif started is None:
+        state, evidence = ObjectState.QUEUED, "being started" if is_launched(folder) else "waits for a slot"
+    elif _is_here(started):
+        state, evidence = ObjectState.RUNNING, f"launcher {started['pid']} runs it"
+    else:
+        state, evidence = ObjectState.UNKNOWN, f"it was started on {started['host']}; ask there, or stop it"
+    return Observation(
+        state=state,
+        restart=folder.restart,
+        ended=(_ended_restart(folder.restart, ended, nodes),) if ended is not None else (),
+        nodes=nodes,
+        started_at=_time(started) if started else None,
+        evidence=evidence,
+    )
+
+
+def _ended_restart(restart: int, ended: Record, nodes: tuple[str, ...]) -> EndedRestart:
+    exit = {name: ended[name] for name in ("code", "signal") if name in ended}
+    return EndedRestart(
+        restart=restart,
+        cause=Cause(ended["cause"]) if ended["cause"] else None,
+        exit=Exit(**exit) if exit else None,
+        nodes=nodes,
+        ended_at=_time(ended),
+        evidence=ended["evidence"],
+    )
+
+
+def _due_end(folder: ObjectFolder, launch_bound: timedelta) -> Record | None:
+    launch = read_record(folder.launch)
+    if launch is None:
+        return None
+    process = read_record(folder.process)
+    if process is None:
+        waited = elapsed_seconds(launch)
+        if waited is not None and waited < launch_bound.total_seconds():
+            return None
+        # Whoever creates this name decides: a launcher that comes later finds it taken and starts nothing.
+        if not create_once(folder.process, {"never_started": True, **stamp()}):
+            return None
+        process = {"never_started": True}
+    if "never_started" in process:
+        bound = f"{launch_bound.total_seconds():g}s"
+        return _ended(Cause.LAUNCH_FAILED, f"its launcher did not come up within {bound}")
+    # The order matters: a launcher that is gone has written the exit before, so the exit is read after.
+    alive = is_alive(process)
+    outcome = read_record(folder.exit)
+    if outcome is not None:
+        return _ended_by_exit(outcome)
+    if not _is_here(process):
+        return None
+    if not alive:
+        return _ended(Cause.NODE_LOST, _how_it_was_lost(process))
+    description = read_record(folder.description) or {}
+    limit = description["time_limit_seconds"]
+    if limit is not None and (elapsed_seconds(process) or 0.0) >= limit:
+        return time_limit_record(limit, description["linger_seconds"])
+    return None
+
+
+def _is_here(process: Record) -> bool:
+    """Whether this machine can tell: it runs the boot that started it, or is that host after a restart."""
+    return bool(process["boot"] == boot_id() or process["host"] == socket.gethostname())
+
+
+def _how_it_was_lost(process: Record) -> str:
+    if process["boot"] != boot_id():
+        return "the machine was restarted"
+    return f"launcher {process['pid']} is gone and recorded no exit"
+
+
+def _ended_by_exit(outcome: Record) -> Record:
+    if "failed" in outcome:
+        return {**_ended(Cause.LAUNCH_FAILED, outcome["failed"]), "at": outcome["at"]}
+    exit: Record = {name: outcome[name] for name in ("code", "signal") if name in outcome}
+    return {**_ended(None, str(Exit(**exit))), **exit, "at": outcome["at"]}
+
+
+def _ended(cause: Cause | None, evidence: str, notice: bool = False, kill_after: float = 0.0) -> Record:
+    return {
+        "cause": cause.value if cause else None,
+        "evidence": evidence,
+        "notice": notice,
+        "kill_after_seconds": kill_after,
+        **stamp(),
+    }
+
+
+def _time(record: Record) -> datetime:
+    return datetime.fromtimestamp(record["at"], UTC)

@@ -1,0 +1,162 @@
+"""What the local scheduler keeps on disk about one object: records that are made once, whole and durable.
+
+Standard library only: the launcher of a job reads and writes the same records.
+
+    objects/<token>/
+      object.json       what to run: command line, folder, log, limits
+      submission.json   the document that the wrapper reads
+      environment.json  the job's environment; removed once the object has ended
+      launch-<R>        somebody set out to start restart R; made before anything is started
+      process-<R>       the launcher that runs it, or that none ever will
+      exit-<R>          how the wrapper ended
+      ended-<R>         what the scheduler says ended it; the first one stands
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+class MalformedRecord(ValueError):
+    """A record on disk is not a JSON object."""
+
+
+class ObjectFolder:
+    """The paths of one object's records, for one restart.
+
+    Args:
+        path: the object's folder, whose name is the token.
+        restart: R. The local scheduler never restarts an object, so there is only 0 today.
+    """
+
+    def __init__(self, path: Path, restart: int = 0) -> None:
+        self.path = path
+        self.restart = restart
+        self.token = path.name
+        self.description = path / "object.json"
+        self.submission = path / "submission.json"
+        self.environment = path / "environment.json"
+        self.launch = path / f"launch-{restart}"
+        self.process = path / f"process-{restart}"
+        self.exit = path / f"exit-{restart}"
+        self.ended = path / f"ended-{restart}"
+
+
+def encode_record(record: Mapping[str, Any]) -> bytes:
+    """Write a record as JSON; in ASCII, so that names which are no UTF-8 come back as they were."""
+    return (json.dumps(record, sort_keys=True) + "\n").encode("ascii")
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a new file, readable by its owner alone, down to the disk; its folder is not synced."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def create_once(path: Path, record: Mapping[str, Any]) -> bool:
+    """Create a record, whole and durable, unless the name is taken. Returns whether it was created."""
+    temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    try:
+        write_new(temporary, encode_record(record))
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        sync_folder(path.parent)
+        return True
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_record(path: Path) -> Record | None:
+    """Read a record; None when there is none.
+
+    Raises:
+        MalformedRecord: it is not a JSON object, which nobody but a person or a broken disk can have done.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        record = json.loads(content)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise MalformedRecord(f"{path} is not a JSON object; move the folder {path.parent} away")
+    return record
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def stamp() -> Record:
+    """When and where: the wall clock for people, and the time since boot for measuring.
+
+    The wall clock can be set back, which must not prolong a time limit; the time since boot counts on through a
+    suspend of the machine (clock_gettime(2), CLOCK_BOOTTIME).
+    """
+    return {"at": time.time(), "boot": boot_id(), "uptime": _uptime(), "host": socket.gethostname()}
+
+
+def elapsed_seconds(record: Mapping[str, Any]) -> float | None:
+    """The seconds since a record's stamp; None when the machine was restarted since, or it is another's."""
+    return _uptime() - float(record["uptime"]) if record["boot"] == boot_id() else None
+
+
+def boot_id() -> str:
+    """The kernel's random id of this boot (proc_sys_kernel(5))."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def time_limit_record(limit: float, linger_seconds: float) -> Record:
+    """The ``ended`` record of a job whose time limit has passed."""
+    return {
+        "cause": "timed_out",
+        "evidence": f"the time limit of {limit:g}s passed",
+        "notice": True,
+        "kill_after_seconds": linger_seconds,
+        **stamp(),
+    }
+
+
+def identify(pid: int) -> Record:
+    """A process's identity: its pid, when it started, and the boot. A pid alone is given out again."""
+    return {"pid": pid, "start_time": start_time(pid), **stamp()}
+
+
+def is_alive(process: Mapping[str, Any]) -> bool:
+    """Whether the identified process of this boot still runs; a zombie does not."""
+    return bool(process["boot"] == boot_id() and start_time(int(process["pid"])) == process["start_time"])
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); None for none, or a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the program's name in parentheses and may hold spaces and parentheses itself.
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _uptime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,124 @@
+"""The local scheduler's state folder: the lock, the queue and the objects.
+
+<state>/
+  lock             held by whoever looks at or changes the queue
+  queue/           one empty name per object that has not ended, <order>-<token>
+  objects/<token>/ one object; see local_records
+  tmp/             an object while it is being made
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+
+from prefect_dispatch.errors import SchedulerError
+from prefect_dispatch.model.submission_request import SubmissionRequest
+from prefect_dispatch.schedulers.local_records import ObjectFolder, encode_record, sync_folder, write_new
+from prefect_dispatch.schedulers.local_request import describe_object, job_environment
+
+LOCK_BOUND = timedelta(seconds=30)
+"""How long a call waits for the lock; it is held for milliseconds."""
+_LOCK_POLL_SECONDS = 0.01
+
+
+class LocalState:
+    """A state folder on this machine's own disk. Everything but :meth:`object` needs the lock.
+
+    Args:
+        folder: the state folder; made when it is first used, readable by its owner alone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._objects = folder / "objects"
+        self._queue = folder / "queue"
+        self._building = folder / "tmp"
+
+    @contextmanager
+    def lock(self, abandoned: Event) -> Iterator[None]:
+        """Hold the lock.
+
+        Args:
+            abandoned: set when the caller no longer wants it; then nothing may happen any more.
+
+        Raises:
+            SchedulerError: it was abandoned, or others held the lock for too long.
+        """
+        for folder in (self._objects, self._queue, self._building):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._acquire(descriptor, abandoned)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def queue(self) -> list[ObjectFolder]:
+        """The objects that have not been retired, in the order of their submission."""
+        entries = []
+        for name in sorted(os.listdir(self._queue)):
+            found = self.object(name.partition("-")[2])
+            if found is None:
+                # Its submitter died before the object was there, and none will come: submitters hold the lock.
+                (self._queue / name).unlink()
+            else:
+                entries.append(found)
+        return entries
+
+    def object(self, token: str) -> ObjectFolder | None:
+        """The object with this token, if there is one."""
+        path = self._objects / token
+        return ObjectFolder(path) if path.is_dir() else None
+
+    def add(self, request: SubmissionRequest, wrapper: tuple[str, ...], linger: timedelta) -> None:
+        """Put a new object at the queue's end, whole or not at all: once it is there, a crash does not take it back."""
+        for leftover in self._building.iterdir():
+            shutil.rmtree(leftover)
+        built = ObjectFolder(self._building / request.token)
+        placed = ObjectFolder(self._objects / request.token)
+        built.path.mkdir(mode=0o700)
+        write_new(built.submission, request.document.encode())
+        write_new(built.environment, encode_record(job_environment(request, os.environ)))
+        write_new(built.description, encode_record(describe_object(request, wrapper, linger, placed)))
+        sync_folder(built.path)
+        # The queue comes first: an entry without its object is nothing, an object without its entry would never start.
+        self._enqueue(request.token)
+        os.rename(built.path, placed.path)
+        sync_folder(self._objects)
+
+    def retire(self, ended: ObjectFolder) -> None:
+        """Take an ended object out of the queue, and with it what may be secret."""
+        ended.environment.unlink(missing_ok=True)
+        for name in os.listdir(self._queue):
+            if name.partition("-")[2] == ended.token:
+                (self._queue / name).unlink()
+
+    def _enqueue(self, token: str) -> None:
+        names = sorted(os.listdir(self._queue))
+        order = int(names[-1].partition("-")[0]) + 1 if names else 1
+        os.close(os.open(self._queue / f"{order:012d}-{token}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        sync_folder(self._queue)
+
+    def _acquire(self, descriptor: int, abandoned: Event) -> None:
+        give_up = time.monotonic() + LOCK_BOUND.total_seconds()
+        while True:
+            if abandoned.is_set():
+                raise SchedulerError(f"the call to {self.folder} was given up")
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= give_up:
+                    held = f"{LOCK_BOUND.total_seconds():g}s"
+                    raise SchedulerError(
+                        f"{self.folder / 'lock'} was held by others for {held}; find who holds it with fuser"
+                    ) from None
+                time.sleep(_LOCK_POLL_SECONDS)
