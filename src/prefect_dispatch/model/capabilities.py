@@ -19,6 +19,9 @@ class Capabilities(BaseModel):
         landing_bound: how long after a submit call has ended its object may still turn up.
         restart_bound: how long after an end the scheduler's own restart is waited for.
         observe_bound: how far apart two full answers without the object must be for it to count as vanished.
+        submit_bound: how long one submit call may take before it is killed.
+        poll_interval: how often it is asked.
+        clock_skew: how far the clocks of two supervisors of this scheduler may be apart.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,3 +33,6 @@ class Capabilities(BaseModel):
     landing_bound: timedelta = Field(default=timedelta(seconds=60), ge=timedelta(0))
     restart_bound: timedelta = Field(default=timedelta(minutes=5), ge=timedelta(0))
     observe_bound: timedelta = Field(default=timedelta(seconds=60), ge=timedelta(0))
+    submit_bound: timedelta = Field(default=timedelta(seconds=60), gt=timedelta(0))
+    poll_interval: timedelta = Field(default=timedelta(seconds=30), gt=timedelta(0))
+    clock_skew: timedelta = Field(default=timedelta(seconds=30), ge=timedelta(0))

@@ -151,7 +151,10 @@ class Observed(_Fact):
 
 
 class Ended(_Fact):
-    """An execution ended, as the scheduler says it. ``published`` counts its publications, None where unseen."""
+    """An execution ended, as the scheduler says it.
+
+    ``published`` counts the generation's publications by then; None where the root cannot be seen.
+    """
 
     kind: Literal["ended"] = "ended"
     n: int
@@ -165,7 +168,10 @@ class Ended(_Fact):
 
 
 class HoldOpened(_Fact):
-    """The job waits for a person, or for what may stand in for one."""
+    """The job waits for a person, or for what may stand in for one.
+
+    ``token`` names a submission that nobody can account for; lifting the hold takes it for abandoned.
+    """
 
     kind: Literal["hold_opened"] = "hold_opened"
     hold: str
@@ -175,6 +181,7 @@ class HoldOpened(_Fact):
     n: int | None = None
     restart: int | None = None
     object: ObjectRef | None = None
+    token: str | None = None
     until: AwareDatetime | None = None
     signal_may_lift: bool = False
 

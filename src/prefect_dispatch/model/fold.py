@@ -65,7 +65,9 @@ def _apply(state: LineageState, entry: Entry) -> LineageState:
         case Ended():
             return _ended(state, entry.generation, fact, at)
         case HoldOpened():
-            return state.model_copy(update={"hold": Hold(opened=fact, at=at), "lifted": None, "stop": None})
+            return state.model_copy(
+                update={"hold": Hold(opened=fact, at=at), "lifted": None, "lifted_hold": None, "stop": None}
+            )
         case HoldLifted():
             return _lifted(state, fact)
         case StopRequested():
@@ -115,6 +117,7 @@ def _submitting(state: LineageState, generation: int, fact: Submitting, at: date
             "base": fact.base,
             "floor": fact.floor,
             "lifted": None,
+            "lifted_hold": None,
             "not_before": None,
         }
     )
@@ -150,7 +153,9 @@ def _submission_fact(
             return _replace(state, submission.model_copy(update={"restarts_forbidden": True, "retired": True}))
         case Requeueing():
             update = {"requeueing": fact.restart, "requeueing_at": at}
-            return _replace(state, submission.model_copy(update=update)).model_copy(update={"lifted": None})
+            return _replace(state, submission.model_copy(update=update)).model_copy(
+                update={"lifted": None, "lifted_hold": None}
+            )
     assert_never(fact)
 
 
@@ -195,7 +200,7 @@ def _ended(state: LineageState, generation: int, fact: Ended, at: datetime) -> L
     )
     counted = _replace(state, _with_execution(submission, execution))
     charged = _count(counted, submission, fact.cause, at)
-    return counted if charged is counted else charged.model_copy(update={"fruitless": _fruitless(charged, fact)})
+    return counted if charged is counted else _progress(charged, fact)
 
 
 def _count(state: LineageState, submission: SubmissionState, cause: Cause, at: datetime) -> LineageState:
@@ -209,18 +214,21 @@ def _count(state: LineageState, submission: SubmissionState, cause: Cause, at: d
     return state.model_copy(update={"spent": {**state.spent, cause: before + 1}, "not_before": not_before})
 
 
-def _fruitless(state: LineageState, fact: Ended) -> int:
+def _progress(state: LineageState, fact: Ended) -> LineageState:
+    """Count executions in a row without a new publication. A save that was published late counts for the next one."""
     if state.opened is not None and state.opened.plan.count_every_execution:
-        return state.fruitless + 1
+        return state.model_copy(update={"fruitless": state.fruitless + 1})
     if fact.published is None:
-        return state.fruitless
-    return 0 if fact.published else state.fruitless + 1
+        return state
+    fruitless = 0 if fact.published > state.published else state.fruitless + 1
+    return state.model_copy(update={"fruitless": fruitless, "published": max(fact.published, state.published)})
 
 
 def _lifted(state: LineageState, fact: HoldLifted) -> LineageState:
     if state.hold is None or state.hold.opened.hold != fact.hold:
         return state
-    return state.model_copy(update={"hold": None, "lifted": fact, "fruitless": 0})
+    update = {"hold": None, "lifted": fact, "lifted_hold": state.hold.opened, "fruitless": 0}
+    return state.model_copy(update=update)
 
 
 def _with_execution(submission: SubmissionState, execution: Execution) -> SubmissionState:

@@ -8,9 +8,9 @@ from datetime import datetime
 from prefect_dispatch.format.epoch import MAX_SUBMISSION, Epoch
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
-from prefect_dispatch.model.facts import HoldOpened, Opened, Outcome, Resolution
+from prefect_dispatch.model.facts import Abandoned, HoldOpened, Opened, Outcome, Resolution
 from prefect_dispatch.model.observation import ObjectState
-from prefect_dispatch.model.state import Execution, Landing, LineageState, SubmissionState
+from prefect_dispatch.model.state import Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import (
     Append,
     Done,
@@ -51,8 +51,11 @@ def next_step(state: LineageState, now: datetime, capabilities: Capabilities) ->
         return Done(finished=state.finished)
     if state.hold is not None:
         return Held(hold=state.hold, settle=_settle(state, now))
+    lost = _given_up(state)
+    if lost is not None:
+        return Append(fact=Abandoned(n=lost.n), generation=lost.generation)
     if state.stop is not None or _person_stops(state):
-        return _stopping(state, state.opened, now)
+        return _stopping(state, now)
     submission = state.newest
     if submission is None:
         return _submit(state, state.opened, 1)
@@ -64,6 +67,13 @@ def next_step(state: LineageState, now: datetime, capabilities: Capabilities) ->
 
 def _person_stops(state: LineageState) -> bool:
     return state.lifted is not None and state.lifted.resolution is Resolution.STOP
+
+
+def _given_up(state: LineageState) -> SubmissionState | None:
+    """The submission that nobody could account for and a person has now given up."""
+    token = state.lifted_hold.token if state.lifted_hold is not None else None
+    known = (*state.obligations, *state.submissions)
+    return next((each for each in known if each.token == token and each.landing is Landing.INTENDED), None)
 
 
 def _end_of(submission: SubmissionState) -> _End | None:
@@ -83,11 +93,12 @@ def _carry_on(state: LineageState, opened: Opened, submission: SubmissionState, 
         return _poll(state, now, why=f"submission {submission.n} to land", find=(submission,))
     if submission.may_restart and _last_restart(state, opened):
         return ForbidRestarts(submission=submission)
-    late = _pending_too_long(opened, submission, now)
+    late = pending_too_long(opened, submission, now)
     return _poll(state, now, why="the execution to end", observe=(submission,), stop=(submission,) if late else ())
 
 
-def _pending_too_long(opened: Opened, submission: SubmissionState, now: datetime) -> bool:
+def pending_too_long(opened: Opened, submission: SubmissionState, now: datetime) -> bool:
+    """Whether a submission has been queued for longer than the spec's ``max_pending``."""
     limit = opened.spec.max_pending
     execution = submission.newest
     if limit is None or execution is None or execution.state is not ObjectState.QUEUED:
@@ -200,8 +211,16 @@ def _hold(
             n=submission.n if submission else None,
             restart=end.restart if end else None,
             object=submission.object if submission else None,
-        )
+        ),
+        generation=state.generation,
     )
+
+
+def ambiguous_hold(state: LineageState, submission: SubmissionState, detail: str) -> Append:
+    """The hold for a submission that the scheduler cannot account for."""
+    why = f"submission {submission.n} may have reached the scheduler or not, and it cannot tell: {detail}"
+    held = HoldOpened(hold=f"h{state.seq + 1}", why=why, n=submission.n, token=submission.token)
+    return Append(fact=held, generation=state.generation)
 
 
 def _finish(state: LineageState, now: datetime, outcome: Outcome, detail: str) -> Step:
@@ -211,7 +230,7 @@ def _finish(state: LineageState, now: datetime, outcome: Outcome, detail: str) -
     return Finish(outcome=outcome, detail=detail)
 
 
-def _stopping(state: LineageState, opened: Opened, now: datetime) -> Step:
+def _stopping(state: LineageState, now: datetime) -> Step:
     """A stop was asked for: end what lives, find what may still land, then finish or hold."""
     submission = state.newest
     if submission is not None and submission.unsettled:
@@ -261,9 +280,3 @@ def _poll(
         lost = (*lost, newest)
     due = wake_at if wake_at is not None and wake_at > now else None
     return Poll(observe=(*observe, *live), find=(*find, *lost), stop=(*stop, *live), wake_at=due, why=why)
-
-
-def running(state: LineageState) -> Execution | None:
-    """The execution that the scheduler says is current, if any."""
-    submission = state.newest
-    return submission.newest if submission is not None and submission.live else None

@@ -106,7 +106,8 @@ class SubmissionState(_State):
     @property
     def may_restart(self) -> bool:
         """Whether the scheduler may still restart the object by itself."""
-        return self.restarts_allowed and not self.restarts_forbidden and not self.retired
+        landed = self.landing is Landing.LANDED
+        return landed and self.restarts_allowed and not self.restarts_forbidden and not self.retired
 
     @property
     def live(self) -> bool:
@@ -154,12 +155,14 @@ class LineageState(_State):
         submissions: of the current generation, ascending; the last one is the one that counts.
         obligations: submissions of earlier generations that may still have an object.
         spent: how often each cause ended an execution of this generation.
-        fruitless: executions in a row that ended without a publication.
+        published: publications of this generation, when they were last counted.
+        fruitless: executions in a row that ended without a new one.
         not_before: the only delay there is.
         base: what the next submission resumes from until something at or above the floor is published.
         floor: an epoch's number.
         hold: the open hold.
         lifted: how the last hold was lifted; until the next submission or requeue.
+        lifted_hold: that hold.
         stop: what was asked for; until it is done.
         finished: how the generation ended.
         finished_at: when.
@@ -174,12 +177,14 @@ class LineageState(_State):
     submissions: tuple[SubmissionState, ...] = ()
     obligations: tuple[SubmissionState, ...] = ()
     spent: dict[Cause, int] = Field(default_factory=dict)
+    published: int = 0
     fruitless: int = 0
     not_before: AwareDatetime | None = None
     base: str = "latest"
     floor: int = 0
     hold: Hold | None = None
     lifted: HoldLifted | None = None
+    lifted_hold: HoldOpened | None = None
     stop: StopRequested | None = None
     finished: Finished | None = None
     finished_at: AwareDatetime | None = None

@@ -62,9 +62,10 @@ class Poll:
 
 @dataclass(frozen=True, kw_only=True)
 class Append:
-    """Append a fact that follows from the state alone."""
+    """Append a fact that follows from the state alone, to the generation that it belongs to."""
 
     fact: Fact
+    generation: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,3 +70,7 @@ class Scheduler(Protocol):
             SchedulerError: anything else.
         """
         ...
+
+    def log(self, object: ObjectRef) -> str | None:
+        """The file that the object's output goes to, as this machine sees it; None where it cannot be seen."""
+        ...

@@ -1,0 +1,80 @@
+"""From a scheduler's settings, as specs and records carry them, to the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from prefect_dispatch.errors import SpecError
+from prefect_dispatch.model.fields import Duration
+from prefect_dispatch.model.spec import Resources
+from prefect_dispatch.schedulers.local import LocalScheduler
+from prefect_dispatch.schedulers.local_request import describe_resource_refusal
+from prefect_dispatch.schedulers.port import Scheduler
+from prefect_dispatch.settings import state_folder
+
+
+class LocalSettings(BaseModel):
+    """The settings of the local scheduler.
+
+    Attributes:
+        type: ``local``.
+        slots: how many jobs may run at a time.
+        linger: how long the processes of a job may live on after the scheduler has said that it ended.
+        state_folder: where its queue is; who shares it shares the slots.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: Literal["local"] = "local"
+    slots: Annotated[int, Field(ge=1, le=10_000)] = 1
+    linger: Duration = timedelta(minutes=10)
+    state_folder: str = Field(default_factory=lambda: str(state_folder() / "local"))
+
+    def scheduler(self) -> LocalScheduler:
+        """The scheduler itself."""
+        return LocalScheduler(Path(self.state_folder), self.slots, self.linger)
+
+
+def read_settings(settings: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """Check a scheduler's settings and make its places absolute.
+
+    Args:
+        settings: ``type``, and what that type takes.
+        base: what relative places are relative to.
+
+    Raises:
+        SpecError: an unknown type, field or value.
+    """
+    if settings.get("type") != "local":
+        raise SpecError(f"scheduler.type {settings.get('type')!r} is not in this version; use local")
+    try:
+        read = LocalSettings.model_validate(settings)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            known = ", ".join(LocalSettings.model_fields)
+            raise SpecError(f"unknown field 'scheduler.{place}'; a local scheduler has {known}") from None
+        message = fault["msg"].removeprefix("Value error, ")
+        raise SpecError(f"scheduler.{place}: {fault['input']!r} is refused: {message}") from None
+    absolute = read.model_copy(update={"state_folder": str((base / read.state_folder).absolute())})
+    return absolute.model_dump(mode="json")
+
+
+def scheduler_of(settings: Mapping[str, Any]) -> Scheduler:
+    """The scheduler that settings name.
+
+    Raises:
+        SpecError: this version has no such scheduler.
+    """
+    return LocalSettings.model_validate(read_settings(settings, Path("/"))).scheduler()
+
+
+def resources_refusal(settings: Mapping[str, Any], resources: Resources) -> str | None:
+    """Say what of a spec's resources the scheduler does not have; None when it has all. Pure."""
+    return describe_resource_refusal(resources) if settings.get("type") == "local" else None

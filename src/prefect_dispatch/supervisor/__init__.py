@@ -1,0 +1,1 @@
+"""The record and advance: the one loop over record and scheduler. Knows no Prefect."""

@@ -1,0 +1,358 @@
+"""Advance: read, fold, next step, do it, append. The only place that does so; every caller may die at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from prefect_dispatch.errors import Ambiguous, Exists, SchedulerError, SubmitRefused
+from prefect_dispatch.format.names import new_token
+from prefect_dispatch.format.submission import Notice
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.classify import cause_of
+from prefect_dispatch.model.facts import (
+    Abandoned,
+    Ended,
+    Fact,
+    Finished,
+    Observed,
+    Opened,
+    Requeueing,
+    RestartsForbidden,
+    Retired,
+    Submitted,
+    Submitting,
+)
+from prefect_dispatch.model.facts import (
+    SubmitRefused as SubmitRefusedFact,
+)
+from prefect_dispatch.model.next_step import ambiguous_hold, next_step, pending_too_long
+from prefect_dispatch.model.observation import EndedRestart, ObjectRef, ObjectState, Observation
+from prefect_dispatch.model.observing import news
+from prefect_dispatch.model.state import Landing, LineageState, SubmissionState
+from prefect_dispatch.model.steps import (
+    Append,
+    Done,
+    Finish,
+    ForbidRestarts,
+    Held,
+    NotOpened,
+    Poll,
+    Requeue,
+    Retire,
+    Step,
+    Submit,
+)
+from prefect_dispatch.schedulers.port import Scheduler
+from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.request import request_of
+from prefect_dispatch.supervisor.root_view import RootView
+
+STOP_AGAIN_AFTER = timedelta(seconds=30)
+"""How long after a stop was asked for it is asked for again, by the same process."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """What one call of :meth:`Supervisor.advance` came to.
+
+    Attributes:
+        state: the lineage after it.
+        step: what was due.
+        moved: whether the record has moved; if so, call again at once, else after the polling interval or at
+            ``wake_at``, whichever comes first.
+        wake_at: when something becomes due by the clock alone.
+        trouble: why the scheduler's answer could not be used; empty if it could.
+    """
+
+    state: LineageState
+    step: Step
+    moved: bool
+    wake_at: datetime | None = None
+    trouble: str = ""
+
+
+@dataclass
+class _Memory:
+    """What this process alone knows, by its own monotonic clock. Losing it costs a wait, never a wrong step."""
+
+    absent_since: dict[ObjectRef, float] = field(default_factory=dict)
+    stop_asked: dict[ObjectRef, float] = field(default_factory=dict)
+
+
+class Supervisor:
+    """One process's hand on one lineage. Any number of them may act for the same lineage at once.
+
+    Args:
+        record: the lineage's record.
+        scheduler: the scheduler that its objects live in.
+        root: the lineage's checkpoint root; None where this process cannot reach it.
+        clock: the clock.
+    """
+
+    def __init__(self, record: Record, scheduler: Scheduler, root: RootView | None, clock: Clock) -> None:
+        self._record = record
+        self._scheduler = scheduler
+        self._root = root
+        self._clock = clock
+        self._memory = _Memory()
+
+    async def advance(self) -> Advanced:
+        """Take the one step that is due.
+
+        Raises:
+            ReadOnlyLineage: the record holds what this version does not know, and a step would write.
+            MalformedError: the record is damaged; the text names where.
+            StoreError: the record could not be read or written.
+        """
+        state = await asyncio.to_thread(self._record.refresh)
+        step = next_step(state, self._clock.now(), self._scheduler.capabilities)
+        trouble = ""
+        try:
+            await self._do(state, step)
+        except Exists:
+            _log.debug("%s: another supervisor was faster", self._record.lineage)
+        except SchedulerError as error:
+            trouble = str(error)
+            _log.warning("%s: %s", self._record.lineage, error, extra={"action": "scheduler.trouble"})
+        after = await asyncio.to_thread(self._record.refresh)
+        wake_at = step.wake_at if isinstance(step, Poll) else None
+        return Advanced(after, step, after.seq > state.seq, wake_at, trouble)
+
+    async def append(self, fact: Fact) -> LineageState:
+        """Append a fact of this process's own that holds whatever was appended meanwhile."""
+        while True:
+            try:
+                return await asyncio.to_thread(self._record.append, fact)
+            except Exists:
+                await asyncio.to_thread(self._record.refresh)
+
+    async def _do(self, state: LineageState, step: Step) -> None:
+        opened = state.opened
+        if opened is None:
+            return
+        match step:
+            case Submit():
+                await self._submit(state, step)
+            case Requeue():
+                await self._requeue(state, step)
+            case ForbidRestarts():
+                await self._forbid_restarts(step.submission)
+            case Retire():
+                await self._retire(opened, step.submission)
+            case Poll():
+                await self._poll(opened, state, step)
+            case Held():
+                if step.settle is not None:
+                    await self._poll(opened, state, step.settle)
+            case Append():
+                await self._append(step.fact, step.generation)
+            case Finish():
+                await self._finish(state, step)
+            case Done() | NotOpened():
+                pass
+
+    async def _append(self, fact: Fact, generation: int | None = None) -> LineageState:
+        return await asyncio.to_thread(self._record.append, fact, generation)
+
+    async def _submit(self, state: LineageState, step: Submit) -> None:
+        """Write down the intent, then make the one call. What it does not tell is found out by token."""
+        limit = self._scheduler.capabilities.submit_bound
+        intent = Submitting(
+            n=step.n,
+            token=new_token(),
+            writer=self._record.writer,
+            give_up_at=self._clock.now() + limit,
+            base=step.base,
+            floor=step.floor,
+            restarts_allowed=step.restarts_allowed,
+        )
+        record_id = await asyncio.to_thread(self._record.id)
+        began = self._clock.monotonic()
+        after = await self._append(intent)
+        submission = after.newest
+        if after.opened is None or submission is None:
+            return
+        request = request_of(self._record.lineage, record_id, after.opened, submission)
+        remaining = limit.total_seconds() - (self._clock.monotonic() - began)
+        try:
+            async with asyncio.timeout(max(remaining, 0)):
+                reference = await self._scheduler.submit(request)
+        except SubmitRefused as error:
+            await self._append_own(submission, SubmitRefusedFact(n=step.n, detail=str(error)))
+            return
+        except TimeoutError:
+            raise SchedulerError(
+                f"submission {step.n} got no answer within {limit.total_seconds():g}s; it is looked for by its token"
+            ) from None
+        await self._append_own(submission, Submitted(n=step.n, object=reference))
+
+    async def _append_own(self, submission: SubmissionState, fact: Submitted | SubmitRefusedFact) -> None:
+        """Append the result of one's own call: true whatever came in between, and told once."""
+        while True:
+            state = await asyncio.to_thread(self._record.refresh)
+            known = state.submission(submission.generation, submission.n)
+            if known is None or known.landing in (Landing.LANDED, Landing.REFUSED):
+                return
+            try:
+                await self._append(fact, submission.generation)
+            except Exists:
+                continue
+            return
+
+    async def _requeue(self, state: LineageState, step: Requeue) -> None:
+        submission = step.submission
+        if submission.object is None:
+            return
+        await self._append(Requeueing(n=submission.n, restart=step.restart))
+        seen = (await self._scheduler.observe([submission.object])).get(submission.object)
+        if seen is not None and seen.state is ObjectState.ENDED and seen.restart == step.restart - 1:
+            await self._scheduler.requeue(submission.object, step.restart)
+
+    async def _forbid_restarts(self, submission: SubmissionState) -> None:
+        if submission.object is None:
+            return
+        await self._scheduler.set_restarts(submission.object, False)
+        await self._append(RestartsForbidden(n=submission.n), submission.generation)
+
+    async def _retire(self, opened: Opened, submission: SubmissionState) -> None:
+        if submission.object is None or submission.newest is None:
+            return
+        await self._scheduler.set_restarts(submission.object, False)
+        await self._scheduler.stop(submission.object, None)
+        seen = (await self._scheduler.observe([submission.object])).get(submission.object)
+        if seen is None:
+            gone = self._absent_long_enough(submission.object)
+        else:
+            self._memory.absent_since.pop(submission.object, None)
+            gone = seen.state is ObjectState.ENDED and seen.restart == submission.newest.restart
+        if gone:
+            await self._append(Retired(n=submission.n), submission.generation)
+        elif seen is not None:
+            await self._take_news(opened, submission, seen)
+
+    async def _poll(self, opened: Opened, state: LineageState, step: Poll) -> None:
+        for submission in step.stop:
+            await self._ask_to_stop(state, submission)
+        for submission in step.find:
+            if await self._find(state, submission):
+                return
+        references = {each.object: each for each in step.observe if each.object is not None}
+        if not references:
+            return
+        answers = await self._scheduler.observe(list(references))
+        for reference, submission in references.items():
+            await self._take_answer(opened, submission, reference, answers)
+
+    async def _take_answer(
+        self,
+        opened: Opened,
+        submission: SubmissionState,
+        reference: ObjectRef,
+        answers: Mapping[ObjectRef, Observation],
+    ) -> None:
+        seen = answers.get(reference)
+        if seen is not None:
+            self._memory.absent_since.pop(reference, None)
+            await self._take_news(opened, submission, seen)
+        elif self._absent_long_enough(reference):
+            restart = submission.newest.restart if submission.newest is not None else 0
+            vanished = EndedRestart(
+                restart=restart, cause=Cause.VANISHED, evidence="two full answers do not know the object"
+            )
+            await self._append_end(opened, submission, vanished)
+
+    def _absent_long_enough(self, reference: ObjectRef) -> bool:
+        """Vanished takes two full answers a bound apart on this process's own monotonic clock."""
+        now = self._clock.monotonic()
+        since = self._memory.absent_since.setdefault(reference, now)
+        return now - since >= self._scheduler.capabilities.observe_bound.total_seconds() and now > since
+
+    async def _take_news(self, opened: Opened, submission: SubmissionState, seen: Observation) -> None:
+        for item in news(submission, seen):
+            if isinstance(item, Observed):
+                await self._append(item, submission.generation)
+            else:
+                await self._append_end(opened, submission, item)
+
+    async def _append_end(self, opened: Opened, submission: SubmissionState, ended: EndedRestart) -> None:
+        root, epoch = self._root, submission.epoch(ended.restart)
+        word = published = None
+        if root is not None:
+            word = await asyncio.to_thread(root.last_word, epoch, submission.attempt(ended.restart))
+            published = await asyncio.to_thread(root.published, submission.generation)
+        cause = cause_of(ended, word)
+        if cause is Cause.STOPPED and pending_too_long(opened, submission, self._clock.now()):
+            cause = Cause.NO_CAPACITY
+        told = [ended.evidence, word.detail if word is not None else "", str(ended.exit) if ended.exit else ""]
+        await self._append(
+            Ended(
+                n=submission.n,
+                restart=ended.restart,
+                cause=cause,
+                exit=ended.exit,
+                nodes=ended.nodes,
+                ended_at=ended.ended_at,
+                published=published,
+                detail="; ".join(text for text in told if text),
+            ),
+            submission.generation,
+        )
+
+    async def _ask_to_stop(self, state: LineageState, submission: SubmissionState) -> None:
+        if submission.object is None:
+            return
+        now = self._clock.monotonic()
+        asked = self._memory.stop_asked.get(submission.object)
+        if asked is not None and now - asked < STOP_AGAIN_AFTER.total_seconds():
+            return
+        await self._scheduler.stop(submission.object, _notice(state, submission))
+        self._memory.stop_asked[submission.object] = now
+
+    async def _find(self, state: LineageState, submission: SubmissionState) -> bool:
+        """Look for an object by its token. True if the record has moved, so that everything else is asked anew."""
+        try:
+            reference = await self._scheduler.find(submission.token)
+        except Ambiguous as error:
+            if submission.landing is Landing.INTENDED and state.hold is None:
+                held = ambiguous_hold(state, submission, str(error))
+                await self._append(held.fact, held.generation)
+                return True
+            return False
+        if reference is not None:
+            await self._append(Submitted(n=submission.n, object=reference), submission.generation)
+            return True
+        bounds = self._scheduler.capabilities
+        due = submission.give_up_at + bounds.landing_bound + bounds.clock_skew
+        if submission.landing is Landing.INTENDED and self._clock.now() > due:
+            await self._append(Abandoned(n=submission.n), submission.generation)
+            return True
+        return False
+
+    async def _finish(self, state: LineageState, step: Finish) -> None:
+        final = None
+        if self._root is not None:
+            final = await asyncio.to_thread(self._root.final_save, state.generation)
+        await self._append(
+            Finished(
+                outcome=step.outcome,
+                detail=step.detail,
+                final_save=final.publication if final else None,
+                produced_by=final.produced_by if final else None,
+                resumed_from=final.resumed_from if final else None,
+            )
+        )
+
+
+def _notice(state: LineageState, submission: SubmissionState) -> Notice | None:
+    """Only a suspended job is asked to save; what is abandoned, stale or too long in the queue is ended."""
+    suspended = state.stop is not None and state.stop.intent == "suspend"
+    if not suspended or submission is not state.newest or state.opened is None:
+        return None
+    return state.opened.spec.checkpoint_cancelation.notice

@@ -1,0 +1,65 @@
+"""Where lineages lie: from a root to the stores and ledgers in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect_dispatch.errors import StoreError, UsageError
+from prefect_dispatch.format.names import check_lineage
+from prefect_dispatch.stores.lineage_root import LineageRoot
+from prefect_dispatch.stores.port import Ledger
+from prefect_dispatch.stores.posix import PosixStore
+from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.record import Record
+
+
+def check_root(root: str) -> Path:
+    """Return a root as an absolute path.
+
+    Raises:
+        UsageError: it is a URL of a store that this version does not have, or not absolute.
+    """
+    if "://" in root:
+        raise UsageError(f"root {root!r}: object stores are not in this version; give a folder")
+    path = Path(root)
+    if not path.is_absolute():
+        raise UsageError(f"root {root!r} is not absolute")
+    return path
+
+
+def open_index(record_root: str) -> Ledger:
+    """The ledger of open lineages of a record root."""
+    return PosixStore(check_root(record_root) / ".dispatch").ledger("open")
+
+
+def open_record(record_root: str, lineage: str, clock: Clock, writer: str | None = None) -> Record:
+    """A lineage's record."""
+    store = PosixStore(check_root(record_root) / check_lineage(lineage))
+    return Record(store, open_index(record_root), lineage, clock, writer)
+
+
+def open_lineage_root(root: str, lineage: str) -> LineageRoot:
+    """A lineage's checkpoint root."""
+    return LineageRoot(PosixStore(check_root(root) / check_lineage(lineage)))
+
+
+def known_lineages(record_root: str) -> list[str]:
+    """The lineages that have a record under a record root, sorted.
+
+    Raises:
+        StoreError: the record root cannot be listed.
+    """
+    path = check_root(record_root)
+    try:
+        names = sorted(entry.name for entry in path.iterdir() if (entry / "record.json").is_file())
+    except OSError as error:
+        raise StoreError(f"record root {path} cannot be listed: {error.strerror}; check --store") from None
+    return [name for name in names if _is_lineage(name)]
+
+
+def _is_lineage(name: str) -> bool:
+    try:
+        check_lineage(name)
+    except UsageError:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""The record of a lineage: facts appended by compare-and-append, and snapshots of their fold."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import secrets
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from prefect_dispatch.errors import Absent, DispatchError, Exists, MalformedDocument, MalformedName, ReadOnlyLineage
+from prefect_dispatch.format.documents import FORMAT, decode, encode, field
+from prefect_dispatch.format.names import check_lineage, new_nonce
+from prefect_dispatch.model.facts import Entry, Fact, Finished, Opened, Reopened
+from prefect_dispatch.model.fold import FOLD_VERSION, apply
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.stores.documents import create_once
+from prefect_dispatch.stores.port import Ledger, Store
+from prefect_dispatch.supervisor.clock import Clock
+
+SNAPSHOT_EVERY = 64
+"""Facts between two snapshots of the fold."""
+
+_NAME = re.compile(r"([0-9]{20})\.json\Z")
+_log = logging.getLogger(__name__)
+
+
+class Record:
+    """One lineage's record, as one supervisor sees it.
+
+    Not for several threads at once. Any number of processes may have one each.
+
+    Args:
+        store: rooted at ``<record root>/<lineage>``.
+        index: the ledger of open lineages, shared by all lineages of the record root.
+        lineage: the lineage's name.
+        clock: stamps the facts that are appended.
+        writer: this supervisor's random id.
+    """
+
+    def __init__(self, store: Store, index: Ledger, lineage: str, clock: Clock, writer: str | None = None) -> None:
+        self.lineage = check_lineage(lineage)
+        self.writer = writer or new_nonce()
+        self._store = store
+        self._index = index
+        self._clock = clock
+        self._facts = store.ledger("record")
+        self._snapshots = store.ledger(f"fold/{FOLD_VERSION}")
+        self._state: LineageState | None = None
+        self._id: str | None = None
+        self._unreadable: ReadOnlyLineage | None = None
+
+    @property
+    def location(self) -> str:
+        """Where the record is, for people."""
+        return self._store.location
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why this version may only read this lineage; None when it may write."""
+        return None if self._unreadable is None else str(self._unreadable)
+
+    def id(self) -> str:
+        """The record's random id, made on first use and bound to the checkpoint root by its first claim.
+
+        Raises:
+            StoreUnreachable: the record root cannot be written.
+        """
+        if self._id is None:
+            ledger = self._store.ledger("")
+            try:
+                document = decode(ledger.read("record.json"), self._place("record.json"))
+            except Absent:
+                self._store.probe()
+                with contextlib.suppress(Exists):
+                    create_once(ledger, "record.json", {"id": secrets.token_hex(16), "lineage": self.lineage})
+                document = decode(ledger.read("record.json"), self._place("record.json"))
+            self._id = field(document, "id", str, self._place("record.json"))
+        return self._id
+
+    def refresh(self) -> LineageState:
+        """Read on from where this supervisor stands, and fold.
+
+        The first call begins at the newest snapshot. Reading goes forward by name, since a listing may lack a name that
+        is there; a name that is missing although a later one is there is a gap.
+
+        Raises:
+            MalformedName: a name in ``record/`` is not a fact's.
+            MalformedDocument: a fact does not parse, or one is missing in the middle.
+            StoreError: the store failed.
+        """
+        first = self._state is None
+        state = self._state if self._state is not None else self._newest_snapshot()
+        for entry in self._entries_after(state.seq):
+            state = apply(state, entry)
+            self._state = state
+        self._state = state
+        if first:
+            self._confirm_end(state.seq)
+        return state
+
+    def entries(self) -> list[Entry]:
+        """Read all facts, in order.
+
+        Raises:
+            MalformedName: a name in ``record/`` is not a fact's.
+            MalformedDocument: a fact does not parse, or one is missing in the middle.
+        """
+        entries = list(self._entries_after(0))
+        self._confirm_end(len(entries))
+        return entries
+
+    def append(self, fact: Fact, generation: int | None = None) -> LineageState:
+        """Append one fact right behind the state that the last :meth:`refresh` or append returned.
+
+        Args:
+            fact: what happened.
+            generation: which generation it belongs to; the current one where left out.
+
+        Returns:
+            The state with the fact.
+
+        Raises:
+            Exists: somebody else appended; refresh, decide again, and query again.
+            ReadOnlyLineage: the record holds what this version does not know.
+            StoreError: the store failed; the fact may or may not be there.
+        """
+        state = self._state if self._state is not None else self.refresh()
+        if self._unreadable is not None:
+            raise self._unreadable
+        entry = Entry(
+            seq=state.seq + 1,
+            at=self._clock.now(),
+            by=self.writer,
+            nonce=new_nonce(),
+            generation=state.generation if generation is None else generation,
+            fact=fact,
+        )
+        if isinstance(fact, Opened | Reopened):
+            self._mark_open()
+        self._create(_name(entry.seq), entry.encode())
+        self._state = apply(state, entry)
+        _log.info(
+            "%s: %s (seq %d)",
+            self.lineage,
+            fact.kind,
+            entry.seq,
+            extra={"action": f"record.{fact.kind}", "lineage": self.lineage, "seq": entry.seq},
+        )
+        self._after_append(self._state, fact)
+        return self._state
+
+    def _after_append(self, state: LineageState, fact: Fact) -> None:
+        """Write what is derived. It may fail: the fact stands, and each of these can be made again."""
+        try:
+            if isinstance(fact, Finished):
+                self._index.remove(self.lineage)
+            if state.seq % SNAPSHOT_EVERY == 0:
+                body = {"format": FORMAT, "state": state.model_dump(mode="json")}
+                with contextlib.suppress(Exists):
+                    self._snapshots.create(_name(state.seq), encode(body))
+        except DispatchError as error:
+            _log.warning("%s: %s", self.lineage, error, extra={"action": "record.derived_failed"})
+
+    def _create(self, name: str, content: bytes) -> None:
+        try:
+            self._facts.create(name, content)
+        except Exists:
+            if self._facts.read(name) != content:
+                raise
+
+    def _mark_open(self) -> None:
+        with contextlib.suppress(Exists):
+            self._index.create(self.lineage)
+
+    def _newest_snapshot(self) -> LineageState:
+        for name in reversed(self._snapshots.names()):
+            if _NAME.match(name) is None:
+                continue
+            try:
+                document = decode(self._snapshots.read(name), self._place(f"fold/{FOLD_VERSION}/{name}"))
+                state = LineageState.model_validate(document.get("state"))
+            except (DispatchError, ValidationError) as error:
+                _log.warning("%s: snapshot %s is passed over: %s", self.lineage, name, error)
+                continue
+            if _name(state.seq) == name:
+                return state
+        return LineageState()
+
+    def _entries_after(self, seq: int) -> Iterator[Entry]:
+        if self._unreadable is not None:
+            return
+        while True:
+            seq += 1
+            try:
+                data = self._facts.read(_name(seq))
+            except Absent:
+                return
+            try:
+                entry = Entry.decode(data, self._place(f"record/{_name(seq)}"))
+            except ReadOnlyLineage as error:
+                self._unreadable = error
+                return
+            if entry.seq != seq:
+                raise MalformedDocument(f"{self._place(f'record/{_name(seq)}')} says seq {entry.seq}")
+            yield entry
+
+    def _confirm_end(self, last: int) -> None:
+        """Find names that do not parse, and a gap: a later fact although the next one is confirmed absent."""
+        if self._unreadable is not None:
+            return
+        for name in self._facts.names():
+            match = _NAME.match(name)
+            if match is None or int(match.group(1)) < 1:
+                raise MalformedName(
+                    f"{self._place(f'record/{name}')} is not a fact's name; find out who wrote it, then move it away"
+                )
+            if int(match.group(1)) > last + 1:
+                self._confirm_gap(last + 1, name)
+
+    def _confirm_gap(self, missing: int, later: str) -> None:
+        """Writers may have gone on since we read: only a name that is absent while a later one was listed is a gap."""
+        try:
+            self._facts.read(_name(missing))
+        except Absent:
+            raise MalformedDocument(
+                f"{self._place(f'record/{_name(missing)}')} is missing although {later} is there; restore the record"
+            ) from None
+
+    def _place(self, name: str) -> str:
+        return f"{self._store.location}/{name}"
+
+
+def _name(seq: int) -> str:
+    return f"{seq:020d}.json"

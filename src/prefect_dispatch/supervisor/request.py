@@ -1,0 +1,41 @@
+"""From the record to what a scheduler is handed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from prefect_dispatch.format.resume_choice import ResumeChoice
+from prefect_dispatch.format.submission import Notice, RestartSource, Submission
+from prefect_dispatch.model.facts import Opened
+from prefect_dispatch.model.state import SubmissionState
+from prefect_dispatch.model.submission_request import SubmissionRequest
+
+
+def request_of(lineage: str, record_id: str, opened: Opened, submission: SubmissionState) -> SubmissionRequest:
+    """Everything that a scheduler needs for one submission, from facts alone."""
+    spec = opened.spec
+    document = Submission(
+        lineage=lineage,
+        record=record_id,
+        generation=submission.generation,
+        submission=submission.n,
+        token=submission.token,
+        root=opened.root,
+        choice=ResumeChoice.decode(submission.base, submission.floor, f"submission {submission.n} of {lineage}"),
+        saves=spec.saves,
+        identity=opened.identity,
+        notice=spec.checkpoint_cancelation.notice or Notice(period=timedelta(0)),
+        restart_source=RestartSource.ENVIRONMENT,
+        watch_interval=spec.watch_interval,
+    )
+    return SubmissionRequest(
+        document=document,
+        command=spec.command,
+        setup=spec.setup,
+        workdir=Path(opened.workdir),
+        environment=spec.environment,
+        resources=spec.resources,
+        restarts_allowed=submission.restarts_allowed,
+        log=None if spec.log == "auto" else Path(opened.workdir) / spec.log,
+    )
