@@ -11,6 +11,7 @@
     ├── StoreUnreachable        69   the store cannot be reached or refuses us
     ├── StoreError              74   the store failed while we used it
     │   ├── Absent                   the name is confirmed not to be there
+    │   ├── NotDurable               the disk refused to keep what was written
     │   └── Exists                   the name is taken already
     ├── DuplicateExecution     190   another execution holds this epoch, or a later one
     ├── UnusableCheckpoint     191   saves are published and none is whole
@@ -83,6 +84,10 @@ class StoreError(DispatchError):
 
 class Absent(StoreError):
     """The name is confirmed not to be in the store."""
+
+
+class NotDurable(StoreError):
+    """The disk refused to keep what was written. What it holds of it is unknown; trying again proves nothing."""
 
 
 class Exists(StoreError):

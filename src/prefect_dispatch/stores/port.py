@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Protocol, Tuple
+from typing import List, Optional, Protocol, Tuple
 
 from prefect_dispatch.format.manifest import SavedFile
 
@@ -13,16 +13,18 @@ class Ledger(Protocol):
     def create(self, name: str, content: bytes = b"") -> None:
         """Create a name with its whole content, durably: when this returns, a crash does not take it back.
 
-        Never seen half written. Not idempotent by itself: use :func:`create_once` where one's own retry must succeed.
+        Never seen half written. Not idempotent by itself: use
+        :func:`~prefect_dispatch.stores.documents.create_once` where one's own retry must succeed.
 
         Raises:
             Exists: the name is there, by whomever; nothing was changed, and that name is durable.
+            NotDurable: the name may be there, and a crash may take it back.
             StoreError: the store failed; the name may or may not have been created.
         """
         ...
 
     def read(self, name: str) -> bytes:
-        """Read a name's content.
+        """Read a name's content: all of it, or the first ``MAX_DOCUMENT_BYTES + 1`` bytes of what is longer.
 
         Raises:
             Absent: the name is confirmed not to be there (never because a listing lacks it).
@@ -35,11 +37,18 @@ class Ledger(Protocol):
 
         A listing is no snapshot: under a writer a name may be missing although a later one is there. Confirm a gap by
         reading the name.
+
+        Raises:
+            StoreError: the folder cannot be listed, is a symbolic link, or holds a name that is not UTF-8.
         """
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a name. One that is absent is no error. Only for what may be made again, such as an index."""
+        """Remove a name. One that is absent is no error. Only for what may be made again, such as an index.
+
+        Raises:
+            StoreError: the store failed.
+        """
         ...
 
 
@@ -52,7 +61,9 @@ class Store(Protocol):
         ...
 
     def probe(self) -> None:
-        """Find out, on first use, that the root can be written and keeps exclusive creation. Leaves nothing behind.
+        """Find out, on first use, that the root can be written and keeps exclusive creation.
+
+        Makes the root where it is not there, and sweeps what dead writers left in ``tmp/``; leaves nothing else behind.
 
         Raises:
             StoreUnreachable: it cannot, or does not; the text names the root and why.
@@ -60,34 +71,69 @@ class Store(Protocol):
         ...
 
     def ledger(self, folder: str) -> Ledger:
-        """The ledger at a folder; made by its first ``create``."""
+        """The ledger at a folder; made by its first ``create``. The empty folder is the root itself."""
+        ...
+
+    def folders(self, path: str) -> List[str]:
+        """List the names of the folders in a folder, sorted by their bytes. A folder that is not there yet has none.
+
+        Raises:
+            StoreError: it cannot be listed.
+        """
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder, durably, with those above it. Idempotent.
+
+        Raises:
+            StoreError: the store failed, or something else has the name.
+        """
         ...
 
     def files(self, path: str) -> Tuple[SavedFile, ...]:
         """List every file of a save, ordered by path, dot files included; links as links, never followed.
 
+        A save that is one file has one entry with an empty path. Empty folders do not count.
+
         Raises:
-            Absent: there is no such save.
-            StoreError: part of it cannot be read, or it holds a link that leaves the save, a device, FIFO or socket.
+            Absent: there is no such save, or part of it went away meanwhile.
+            StoreError: part of it cannot be read, is not UTF-8, or is a link that leaves the save, a device, FIFO or
+                socket.
+        """
+        ...
+
+    def difference(self, path: str, files: Tuple[SavedFile, ...]) -> Optional[str]:
+        """Say how a save differs from a list of its files: one that is confirmed gone, or of another size.
+
+        Each file is asked for by name, so that no cached listing decides. Files that the list lacks do not matter.
+
+        Returns:
+            The first difference in words, or None where every file is there with its size.
+
+        Raises:
+            StoreError: it cannot be told.
         """
         ...
 
     def sync(self, path: str, files: Tuple[SavedFile, ...]) -> None:
-        """Make a save's files and folders durable, up to the root. Idempotent.
+        """Make these files of a save and their folders durable, up to the root. Idempotent.
 
         Raises:
-            StoreError: the disk refused. What it holds of these files is unknown from now on; a second sync that
+            Absent: a file is gone, or has another size than its entry.
+            NotDurable: the disk refused. What it holds of these files is unknown from now on; a second sync that
                 succeeds proves nothing.
+            StoreError: a file cannot be opened.
         """
         ...
 
-    def copy(self, source: str, target: str) -> None:
-        """Copy a save to a target that must not exist, so that later writes to either do not show in the other.
+    def copy(self, source: str, target: str, files: Tuple[SavedFile, ...]) -> None:
+        """Copy these files of a save to a target that must not exist; later writes to either do not show in the other.
 
-        By reflink where the file system has it, else by bytes; never by hard link. The target is whole or absent.
+        By reflink where the file system has it, else by bytes; never by hard link. Modification times are kept. To
+        every process the target is whole or absent; it is durable after a ``sync``.
 
         Raises:
-            Absent: there is no such source.
+            Absent: a file of the source is gone, or has another size than its entry.
             Exists: the target is there.
             StoreError: the store failed.
         """

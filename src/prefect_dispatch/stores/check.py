@@ -1,0 +1,206 @@
+"""The check of a lineage's root: every name and document, and what they say of one another."""
+
+from __future__ import annotations
+
+import enum
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Optional
+
+from prefect_dispatch.errors import DispatchError, MalformedName
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.manifest import check_manifest_name
+from prefect_dispatch.format.names import split_attempt
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.stores.claim import Claim, parse_claim_name, read_claim
+from prefect_dispatch.stores.documents import read_document
+from prefect_dispatch.stores.journal import Journal
+from prefect_dispatch.stores.layout import (
+    CLAIMS,
+    EXEC,
+    FORMAT_DOCUMENT,
+    KNOWN_FOLDERS,
+    META,
+    PRUNED,
+    PUBLICATIONS,
+    barred_folder,
+    journal_folder,
+    manifests_folder,
+    meta_folder,
+    owner_of,
+)
+from prefect_dispatch.stores.pin import read_pin
+from prefect_dispatch.stores.port import Store
+from prefect_dispatch.stores.started import Started, read_started
+from prefect_dispatch.stores.verdict import Finding, Judge, read_barred, read_manifest
+
+
+class Severity(enum.Enum):
+    """How bad a finding is."""
+
+    FAULT = "fault"
+    """The root is not as the format says."""
+    NOTE = "note"
+    """The root is sound; this is worth knowing."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One finding.
+
+    Args:
+        place: the name or document, relative to the lineage's root.
+        text: what is wrong with it.
+        severity: how bad it is.
+    """
+
+    place: str
+    text: str
+    severity: Severity = Severity.FAULT
+
+    def __str__(self) -> str:
+        return f"{self.severity.value}: {self.place}: {self.text}"
+
+
+def check_root(store: Store) -> List[Fault]:
+    """Check a root; see :meth:`~prefect_dispatch.stores.lineage_root.LineageRoot.check`."""
+    return _Check(store).run()
+
+
+class _Check:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._found: List[Fault] = []
+        self._started: Dict[str, Started] = {}
+        self._claims: Dict[Epoch, Claim] = {}
+
+    def run(self) -> List[Fault]:
+        with self._reporting(FORMAT_DOCUMENT):
+            read_document(self._store.ledger(""), FORMAT_DOCUMENT, FORMAT_DOCUMENT)
+        with self._reporting("."):
+            for name in self._store.folders(""):
+                if name not in KNOWN_FOLDERS:
+                    self._note(name, "the format has no such folder")
+        self._check_claims()
+        for attempt in self._attempts(META):
+            self._check_attempt(attempt)
+        for attempt in self._attempts(EXEC):
+            if attempt not in self._started:
+                self._note(f"{EXEC}/{attempt}", "its execution has not started")
+        for name in self._names(PRUNED):
+            with self._reporting(f"{PRUNED}/{name}"):
+                Publication.parse(name)
+        self._check_publications()
+        return self._found
+
+    def _check_claims(self) -> None:
+        holders: Dict[str, Epoch] = {}
+        for name in self._names(CLAIMS):
+            place = f"{CLAIMS}/{name}"
+            with self._reporting(place):
+                claim = read_claim(self._store, parse_claim_name(name))
+                self._claims[claim.epoch] = claim
+                if claim.attempt in holders:
+                    self._fault(place, f"attempt {claim.attempt} has claimed epoch {holders[claim.attempt]} too")
+                holders[claim.attempt] = claim.epoch
+
+    def _check_attempt(self, attempt: str) -> None:
+        place = meta_folder(attempt)
+        with self._reporting(f"{place}/started.json"):
+            started = read_started(self._store, attempt)
+            if started is None:
+                self._note(place, "its execution has not started")
+            else:
+                self._started[attempt] = started
+                self._check_started(started)
+        with self._reporting(f"{place}/resume.json"):
+            read_pin(self._store, attempt)
+        with self._reporting(barred_folder(attempt)):
+            read_barred(self._store, attempt)
+        self._check_journal(attempt)
+        for name in self._names(manifests_folder(attempt)):
+            self._check_manifest(attempt, name, self._started.get(attempt))
+
+    def _check_started(self, started: Started) -> None:
+        place = f"{meta_folder(started.attempt)}/started.json"
+        claim = self._claims.get(started.epoch)
+        if claim is None:
+            self._fault(place, f"it is of epoch {started.epoch}, which nobody has claimed")
+        elif claim.attempt != started.attempt:
+            self._fault(place, f"it is of epoch {started.epoch}, which {claim.attempt} has claimed")
+        if split_attempt(started.attempt)[1] != started.epoch.restart:
+            self._fault(place, f"its attempt is not of restart {started.epoch.restart}")
+
+    def _check_manifest(self, attempt: str, name: str, started: Optional[Started]) -> None:
+        place = f"{manifests_folder(attempt)}/{name}"
+        with self._reporting(place):
+            manifest = read_manifest(self._store, attempt, check_manifest_name(name))
+            if manifest.name != name:
+                self._fault(place, f"its fields are those of {manifest.name}")
+            if owner_of(manifest.publication.path) != attempt:
+                self._fault(place, f"its path {manifest.publication.path!r} is not this attempt's")
+            if started is not None and manifest.publication.epoch != started.epoch:
+                self._fault(place, f"it is of epoch {manifest.publication.epoch}, its attempt of {started.epoch}")
+
+    def _check_journal(self, attempt: str) -> None:
+        folder = journal_folder(attempt)
+        journal = Journal(self._store.ledger(folder), folder)
+        last = 0
+        for name in self._names(folder):
+            with self._reporting(f"{folder}/{name}"):
+                seq = journal.read(name).seq
+                if seq != last + 1:
+                    self._fault(f"{folder}/{name}", f"it follows entry {last}; those between are missing")
+                last = seq
+
+    def _check_publications(self) -> None:
+        publications: List[Publication] = []
+        for name in self._names(PUBLICATIONS):
+            with self._reporting(f"{PUBLICATIONS}/{name}"):
+                publications.append(Publication.parse(name))
+        judge = Judge(self._store)
+        whole_seen = False
+        for publication in sorted(publications, key=lambda entry: entry.order, reverse=True):
+            place = f"{PUBLICATIONS}/{publication.name}"
+            with self._reporting(place):
+                verdict = judge.judge(publication)
+                whole_seen = whole_seen or verdict.finding is Finding.WHOLE
+                text = f"save {publication.path!r}, step {publication.step}: {verdict.why}"
+                if verdict.finding in (Finding.FORGED, Finding.UNPROVEN):
+                    self._fault(place, text)
+                elif verdict.finding in (Finding.LOST, Finding.BARRED) and not whole_seen:
+                    self._note(place, text)
+        if publications and not whole_seen:
+            self._note(PUBLICATIONS, "no published save is whole; nothing can be resumed from")
+
+    def _attempts(self, parent: str) -> List[str]:
+        attempts: List[str] = []
+        with self._reporting(parent):
+            for name in self._store.folders(parent):
+                try:
+                    split_attempt(name)
+                    attempts.append(name)
+                except MalformedName as error:
+                    self._fault(f"{parent}/{name}", str(error))
+        return attempts
+
+    def _names(self, folder: str) -> List[str]:
+        """The names of a ledger, none of which may be a folder."""
+        with self._reporting(folder):
+            for name in self._store.folders(folder):
+                self._fault(f"{folder}/{name}", "it is a folder; a ledger holds regular files only")
+            return self._store.ledger(folder).names()
+        return []
+
+    @contextmanager
+    def _reporting(self, place: str) -> Iterator[None]:
+        try:
+            yield
+        except DispatchError as error:
+            self._fault(place, str(error))
+
+    def _fault(self, place: str, text: str) -> None:
+        self._found.append(Fault(place, text))
+
+    def _note(self, place: str, text: str) -> None:
+        self._found.append(Fault(place, text, Severity.NOTE))

@@ -1,0 +1,171 @@
+"""Folders on a POSIX file system, opened part by part so that no symbolic link leads out of the root."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator, Sequence
+
+from prefect_dispatch.errors import Absent, NotDurable, StoreError
+
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_WAYS_OUT = {
+    errno.ENOSPC: "free space there, then try again",
+    errno.EDQUOT: "free space there or raise the quota, then try again",
+    errno.EACCES: "give this user access",
+    errno.EPERM: "give this user access",
+    errno.EROFS: "mount it for writing",
+    errno.EIO: "look at the disk and the kernel's log",
+    errno.ESTALE: "mount it again",
+    errno.ELOOP: "put the real file or folder in the place of the symbolic link",
+    errno.ENOTDIR: "put a real folder in the place of the symbolic link or file",
+    errno.EISDIR: "move the folder away",
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.EMFILE: "raise the limit of open files",
+}
+
+
+@contextmanager
+def told_as_store_errors(what: str) -> Iterator[None]:
+    """Turn an operating system's error into a StoreError that names the thing and the way out.
+
+    Raises:
+        Absent: for ENOENT.
+        StoreError: for every other.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise Absent(f"{what} is not there") from None
+    except OSError as error:
+        raise StoreError(f"{what}: {describe(error)}") from error
+
+
+def describe(error: OSError) -> str:
+    """An operating system's error in words, with the way out."""
+    text = error.strerror or str(error)
+    way_out = _WAYS_OUT.get(error.errno or 0)
+    return f"{text}; {way_out}" if way_out else text
+
+
+def split_path(path: str) -> Sequence[str]:
+    """Split a path inside the root into its parts; the empty path is the root.
+
+    Raises:
+        StoreError: it could leave the root.
+    """
+    parts = path.split("/") if path else []
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise StoreError(f"path {path!r} is not relative and normalised; give it without '.', '..', '//' or NUL")
+    return parts
+
+
+@contextmanager
+def open_root(root: Path, make: bool = False) -> Iterator[int]:
+    """Open the root itself, which may be reached over symbolic links; with ``make``, create it as ``mkdir -p`` does."""
+    if make:
+        make_root(root)
+    descriptor = os.open(root, _OPEN_FOLDER)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def make_root(root: Path) -> None:
+    """Create the root and the folders above it that are missing, each durable in its parent."""
+    if root.is_dir():
+        return
+    if root.parent != root:
+        make_root(root.parent)
+    try:
+        os.mkdir(root)
+    except FileExistsError:
+        if not root.is_dir():
+            raise
+    with open_root(root.parent) as parent:
+        sync_folder(parent, str(root.parent))
+
+
+@contextmanager
+def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool = False) -> Iterator[int]:
+    """Open a folder below an open one.
+
+    Args:
+        root: the descriptor to start at.
+        parts: the names on the way, none of which may be a symbolic link.
+        make: create what is missing.
+        keep: make what is on the way durable, also where another process has only just made it.
+
+    Raises:
+        OSError: ENOENT where a part is missing; ELOOP or ENOTDIR where one is no folder.
+    """
+    descriptor = os.dup(root)
+    try:
+        for part in parts:
+            made = make and _make(part, descriptor)
+            below = os.open(part, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            try:
+                if made or keep:
+                    sync_folder(descriptor, part)
+            except BaseException:
+                os.close(below)
+                raise
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(descriptor: int, what: str) -> None:
+    """Make a folder's names durable. Mounts that cannot say so (EINVAL) are taken as they are.
+
+    Raises:
+        NotDurable: the disk refused.
+    """
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise NotDurable(f"{what}: fsync of its folder failed: {describe(error)}") from error
+
+
+def sync_file(descriptor: int, what: str) -> None:
+    """Make a file's content durable.
+
+    Raises:
+        NotDurable: the disk refused.
+    """
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise NotDurable(f"{what}: fsync failed: {describe(error)}") from error
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Refuse names that are not UTF-8.
+
+    Raises:
+        StoreError: one is not; the text names it.
+    """
+    try:
+        "\0".join(names).encode("utf-8")
+    except UnicodeEncodeError:
+        for name in names:
+            try:
+                name.encode("utf-8")
+            except UnicodeEncodeError:
+                raise StoreError(
+                    f"{where} holds the name {os.fsencode(name)!r}, which is not UTF-8; rename it"
+                ) from None
+
+
+def _make(part: str, parent: int) -> bool:
+    try:
+        os.mkdir(part, dir_fd=parent)
+    except FileExistsError:
+        return False
+    return True

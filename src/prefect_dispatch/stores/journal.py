@@ -1,0 +1,105 @@
+"""The journal: what the helper noted inside one execution, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, List, Mapping
+
+from prefect_dispatch.errors import Exists, MalformedDocument, MalformedName
+from prefect_dispatch.format.documents import Json, decode, field
+from prefect_dispatch.format.names import new_nonce
+from prefect_dispatch.stores.documents import create_once
+from prefect_dispatch.stores.port import Ledger
+
+MAX_ENTRY_BYTES = 1024 * 1024
+"""The longest entry that is read: a state of 64 KiB fits however it is escaped."""
+_OWN_FIELDS = ("format", "seq", "kind", "nonce")
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One entry.
+
+    Args:
+        seq: its place, from 1.
+        kind: what it tells, such as ``status``.
+        fields: the rest of it.
+    """
+
+    seq: int
+    kind: str
+    fields: Mapping[str, Any]
+
+
+class Journal:
+    """The journal of one execution. Its wrapper and the publishing commands of its program may append side by side.
+
+    Args:
+        ledger: where it lies.
+        where: its place, for errors.
+    """
+
+    def __init__(self, ledger: Ledger, where: str) -> None:
+        self._ledger = ledger
+        self._where = where
+        self._last = 0
+
+    def append(self, kind: str, **fields: Any) -> JournalEntry:
+        """Append one entry, durably, at the first free number.
+
+        Args:
+            kind: what it tells.
+            fields: JSON values; not ``format``, ``seq``, ``kind`` or ``nonce``.
+
+        Raises:
+            MalformedName: the journal holds a name that is not an entry's.
+            MalformedDocument: the entry is longer than readers accept.
+            StoreError: the store failed; the entry may or may not be there.
+        """
+        names = self._ledger.names(after=f"{self._last:020d}.json" if self._last else "")
+        if names:
+            self._last = self._seq(names[-1])
+        nonce = new_nonce()
+        while True:
+            self._last += 1
+            document = {**fields, "seq": self._last, "kind": kind}
+            try:
+                create_once(self._ledger, f"{self._last:020d}.json", document, nonce)
+            except Exists:
+                continue
+            return JournalEntry(self._last, kind, fields)
+
+    def entries(self, after: int = 0, limit: int = 10_000) -> List[JournalEntry]:
+        """Read the newest entries with a number greater than ``after``, in order, at most ``limit`` of them.
+
+        Raises:
+            MalformedName: a name is not an entry's.
+            MalformedDocument: an entry is not one, or longer than 1 MiB.
+            UnknownFormat: an entry is of a newer format.
+            StoreError: the store failed.
+        """
+        names = self._ledger.names(after=f"{after:020d}.json" if after else "")
+        for name in names:
+            self._seq(name)
+        return [self.read(name) for name in names[max(0, len(names) - limit) :]]
+
+    def read(self, name: str) -> JournalEntry:
+        """Read one entry by its name; errors as for :meth:`entries`."""
+        seq = self._seq(name)
+        what = f"{self._where}/{name}"
+        data = self._ledger.read(name)
+        if len(data) > MAX_ENTRY_BYTES:
+            raise MalformedDocument(f"{what} has more than {MAX_ENTRY_BYTES} bytes; a journal's entry has not")
+        document: Json = decode(data, what)
+        if field(document, "seq", int, what) != seq:
+            raise MalformedDocument(f"{what} says that it is entry {document['seq']}")
+        kind = field(document, "kind", str, what)
+        return JournalEntry(seq, kind, {name: value for name, value in document.items() if name not in _OWN_FIELDS})
+
+    def _seq(self, name: str) -> int:
+        digits = name[:20]
+        if name != f"{digits}.json" or len(digits) != 20 or not digits.isascii() or not digits.isdigit():
+            raise MalformedName(
+                f"{self._where}/{name} is not a journal entry's name; find out who wrote it, then move it away"
+            )
+        return int(digits)

@@ -1,0 +1,82 @@
+"""The layout of a lineage's root: which ledger or folder holds what."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from prefect_dispatch.errors import MalformedName
+from prefect_dispatch.format.names import split_attempt
+
+FORMAT_DOCUMENT = "format.json"
+PUBLICATIONS = "pub"
+PRUNED = "pruned"
+CLAIMS = "claims"
+EXEC = "exec"
+META = "meta"
+TEMPORARY = "tmp"
+STARTED_DOCUMENT = "started.json"
+RESUME_DOCUMENT = "resume.json"
+KNOWN_FOLDERS = frozenset(
+    {
+        *(PUBLICATIONS, PRUNED, CLAIMS, EXEC, META, TEMPORARY),
+        *("done", "deadline", "metrics"),
+        *("record", "fold", "reports"),
+    }
+)
+"""What a lineage's root may hold; the last three where the record's root is the same."""
+
+
+def exec_folder(attempt: str) -> str:
+    """The program's own folder in one execution."""
+    return f"{EXEC}/{attempt}"
+
+
+def meta_folder(attempt: str) -> str:
+    """What the helper keeps of one execution."""
+    return f"{META}/{attempt}"
+
+
+def manifests_folder(attempt: str) -> str:
+    """The ledger of an execution's manifests."""
+    return f"{META}/{attempt}/saves"
+
+
+def barred_folder(attempt: str) -> str:
+    """The ledger of paths whose files failed to reach the disk: empty names, base32 of the path.
+
+    A ledger of its own beside the journal's entry: a decision must not depend on reading a long journal, and an empty
+    name can still be made on a disk that has no room for a document.
+    """
+    return f"{META}/{attempt}/barred"
+
+
+def journal_folder(attempt: str) -> str:
+    """The ledger of what the helper noted inside one execution."""
+    return f"{META}/{attempt}/journal"
+
+
+def snapshots_folder(attempt: str) -> str:
+    """Where snapshots of saves lie, one numbered folder each."""
+    return f"{META}/{attempt}/snap"
+
+
+def import_path(attempt: str, name: str) -> str:
+    """Where the save that an execution resumes from is imported to."""
+    return f"{META}/{attempt}/resume/{name}"
+
+
+def owner_of(path: str) -> Optional[str]:
+    """The attempt that a save at this path belongs to, or None where no save can be.
+
+    A save lies in ``exec/<attempt>/`` or is ``meta/<attempt>/snap/<n>/<name>``.
+    """
+    parts = path.split("/")
+    in_exec = parts[0] == EXEC and len(parts) >= 3
+    in_snapshots = parts[0] == META and len(parts) == 5 and parts[2] == "snap" and parts[3].isdecimal()
+    if not in_exec and not in_snapshots:
+        return None
+    try:
+        split_attempt(parts[1])
+    except MalformedName:
+        return None
+    return parts[1]

@@ -1,0 +1,253 @@
+"""The lineage's root: claim, start, pin, publish, latest, list, check. Everything the helper does with saves."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Mapping, Optional
+
+from prefect_dispatch.errors import Absent, DuplicateExecution, Exists, StoreUnreachable, UnknownFormat
+from prefect_dispatch.format.documents import Json, field
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.names import split_attempt
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.format.resume_choice import ResumeChoice
+from prefect_dispatch.stores.check import Fault, check_root
+from prefect_dispatch.stores.claim import Claim, make_claim
+from prefect_dispatch.stores.documents import create_once, read_document
+from prefect_dispatch.stores.journal import Journal
+from prefect_dispatch.stores.layout import (
+    FORMAT_DOCUMENT,
+    STARTED_DOCUMENT,
+    exec_folder,
+    journal_folder,
+    meta_folder,
+)
+from prefect_dispatch.stores.pin import Pin, make_pin, read_pin
+from prefect_dispatch.stores.port import Store
+from prefect_dispatch.stores.publisher import publish_save
+from prefect_dispatch.stores.resume import Resume, choose, list_publications
+from prefect_dispatch.stores.started import Started, read_started
+
+
+class LineageRoot:
+    """One lineage's checkpoint root. Holds nothing but the store: every call reads what is there.
+
+    Every method may raise :class:`~prefect_dispatch.errors.StoreError` where the store fails, and
+    :class:`~prefect_dispatch.errors.UnknownFormat` where a document was written by a newer version.
+
+    Args:
+        store: a store at ``<root>/<lineage>``.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @property
+    def location(self) -> str:
+        """The root as people and other processes write it."""
+        return self.store.location
+
+    def absolute(self, path: str) -> str:
+        """A path of this root as the program sees it."""
+        return f"{self.location}/{path}"
+
+    def prepare(self, record: str, lineage: str = "") -> None:
+        """Make the root ready for a claim: probe the store, and bind the root to its record and lineage. Idempotent.
+
+        Args:
+            record: the record's id; empty for a run by hand, which takes any root.
+            lineage: the lineage's name; empty where it is not known.
+
+        Raises:
+            StoreUnreachable: the store cannot be written, or does not keep exclusive creation.
+            MalformedDocument: ``format.json`` is not a document.
+            UnknownFormat: the root is of a newer format, or belongs to another record or lineage.
+        """
+        self.store.probe()
+        ledger = self.store.ledger("")
+        try:
+            create_once(ledger, FORMAT_DOCUMENT, {"record": record, "lineage": lineage})
+        except Exists:
+            document = self._read_format()
+            for name, mine in (("record", record), ("lineage", lineage)):
+                theirs = field(document, name, str, f"{self.location}/{FORMAT_DOCUMENT}")
+                if mine and theirs and mine != theirs:
+                    raise UnknownFormat(
+                        f"{self.location} belongs to {name} {theirs!r}, not to {mine!r}; choose another root or lineage"
+                    ) from None
+
+    def require(self) -> None:
+        """Make sure that this is a lineage's root of a known format; changes nothing.
+
+        Raises:
+            StoreUnreachable: it is not there, or no lineage's root.
+            MalformedDocument: ``format.json`` is not a document.
+            UnknownFormat: it is of a newer format.
+        """
+        try:
+            self._read_format()
+        except Absent:
+            raise StoreUnreachable(
+                f"{self.location} is not a lineage's root: it holds no {FORMAT_DOCUMENT}; give <root>/<lineage>"
+            ) from None
+
+    def claim(self, epoch: Epoch, attempt: str, record: str, run: str) -> None:
+        """Claim an epoch for one execution. Not idempotent: one wrapper claims once.
+
+        Args:
+            epoch: the execution's epoch.
+            attempt: its attempt.
+            record: the record's id, or empty for a run by hand.
+            run: a random id of the wrapper that claims.
+
+        Raises:
+            DuplicateExecution: the epoch is claimed, or a later epoch's execution has started. Nothing was changed.
+            MalformedName: ``claims/`` holds a name that is no epoch.
+            MalformedDocument: a claim or the other's ``started.json`` is not a document.
+        """
+        split_attempt(attempt)
+        make_claim(self.store, Claim(epoch, attempt, record, run))
+
+    def start(
+        self, epoch: Epoch, attempt: str, details: Mapping[str, Any], identity: Optional[Mapping[str, str]] = None
+    ) -> None:
+        """Make the execution's own folder and write its ``started.json``. After :meth:`claim`; once.
+
+        Args:
+            epoch: the execution's epoch.
+            attempt: its attempt.
+            details: JSON values worth keeping, such as host, pid and started_at.
+            identity: the digests of what makes the run this run.
+
+        Raises:
+            DuplicateExecution: this attempt has started before.
+        """
+        self.store.make_folder(exec_folder(attempt))
+        document = {**details, "epoch": epoch.number, "attempt": attempt, "identity": dict(identity or {})}
+        try:
+            create_once(self.store.ledger(meta_folder(attempt)), STARTED_DOCUMENT, document)
+        except Exists:
+            raise DuplicateExecution(
+                f"attempt {attempt} has started in {self.location} already; submit again for an attempt of its own"
+            ) from None
+
+    def started(self, attempt: str) -> Optional[Started]:
+        """What an execution said of itself when it started; None where it has not.
+
+        Raises:
+            MalformedDocument: ``started.json`` is not such a document.
+        """
+        return read_started(self.store, attempt)
+
+    def pin(
+        self, epoch: Epoch, attempt: str, choice: ResumeChoice, identity: Optional[Mapping[str, str]] = None
+    ) -> Pin:
+        """Decide once what this execution resumes from, and import it. A decision that was noted before is returned.
+
+        The save is imported first: what cannot be imported because its writer has just rotated it away is passed over.
+
+        Args:
+            epoch: the execution's epoch.
+            attempt: its attempt.
+            choice: which publications may be taken.
+            identity: the digests of what makes the run this run.
+
+        Raises:
+            UnusableCheckpoint: saves are published and none is usable.
+            IdentityChanged: the save belongs to a different run.
+            MalformedName: a ledger that the decision depends on holds a malformed name.
+            MalformedDocument: the noted decision is not one.
+        """
+        return make_pin(self.store, epoch, attempt, choice, identity or {})
+
+    def pinned(self, attempt: str) -> Optional[Pin]:
+        """What an execution resumes from; None where it has not decided.
+
+        Raises:
+            MalformedDocument: ``resume.json`` is not a pin.
+        """
+        return read_pin(self.store, attempt)
+
+    def latest(
+        self,
+        choice: Optional[ResumeChoice] = None,
+        below: Optional[Epoch] = None,
+        identity: Optional[Mapping[str, str]] = None,
+    ) -> Resume:
+        """Find the greatest publication, by epoch, step and path, that is whole. Changes nothing.
+
+        A publication is taken if it lies in the folder of an execution whose ``started.json`` has the name's epoch, is
+        neither pruned nor barred, and one of its manifests matches it in every field and has all its files there, with
+        their sizes. What is passed over on the way is told, with the reason.
+
+        Args:
+            choice: which publications may be taken; all where left out.
+            below: the epoch that looks; only lesser ones are taken. None to take any.
+            identity: the digests of what makes the run this run; None to take a save of any run.
+
+        Returns:
+            The resume point; its publication is None for a start from scratch.
+
+        Raises:
+            UnusableCheckpoint: saves are published and none is usable; the text names them.
+            IdentityChanged: the save belongs to a different run; the text names the fields.
+            MalformedName: a ledger that the decision depends on holds a malformed name.
+        """
+        return choose(self.store, choice or ResumeChoice(), below, identity)
+
+    def publish(
+        self,
+        epoch: Epoch,
+        attempt: str,
+        path: str,
+        step: int,
+        state: str = "",
+        identity: Optional[Mapping[str, str]] = None,
+        snapshot: bool = False,
+        still_whole: Optional[Callable[[], bool]] = None,
+    ) -> Publication:
+        """Make one whole save of this execution visible to later ones. Durable when it returns.
+
+        Publishing the same path as the same step again is success. A program that writes over its saves has them
+        copied first, by ``snapshot``; then the copy is what is published.
+
+        Args:
+            epoch: the execution's epoch.
+            attempt: its attempt.
+            path: the save, relative to this root: a file or folder in ``exec/<attempt>/``, or one that the helper
+                itself put among this execution's snapshots.
+            step: the program's own step, 0 to 2^63-1.
+            state: the program's own resume state, at most 64 KiB.
+            identity: the digests of what makes the run this run.
+            snapshot: whether the program may write over it later.
+            still_whole: asked last, just before the save gets its name, whether what made the caller publish it holds.
+
+        Raises:
+            Unpublishable: the path lies elsewhere or is too long, there is no save, it changed meanwhile, or it was
+                published as another step.
+            Barred: its files failed to reach the disk, now or before.
+            UsageError: the step is out of range.
+        """
+        return publish_save(self.store, epoch, attempt, path, step, state, identity or {}, snapshot, still_whole)
+
+    def publications(self) -> List[Publication]:
+        """All publications, ordered by epoch, step and path; whether their saves are whole is not looked at.
+
+        Raises:
+            MalformedName: a name of ``pub/`` is not a publication's.
+        """
+        return list_publications(self.store)
+
+    def journal(self, attempt: str) -> Journal:
+        """The journal of one execution."""
+        folder = journal_folder(attempt)
+        return Journal(self.store.ledger(folder), folder)
+
+    def check(self) -> List[Fault]:
+        """Compare the root with the format: every name, every document, and what they say of one another.
+
+        Never raises for what it finds. Saves that are no longer whole are notes: programs may delete their own.
+        """
+        return check_root(self.store)
+
+    def _read_format(self) -> Json:
+        return read_document(self.store.ledger(""), FORMAT_DOCUMENT, f"{self.location}/{FORMAT_DOCUMENT}")

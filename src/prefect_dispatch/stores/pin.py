@@ -1,0 +1,154 @@
+"""The pin: decided once, when an execution starts, what it resumes from; that save is imported before it is noted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from prefect_dispatch.errors import Absent, Exists, MalformedDocument, MalformedName, StoreError
+from prefect_dispatch.format.documents import Json, field
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.format.resume_choice import ResumeChoice
+from prefect_dispatch.stores.documents import create_once, read_document
+from prefect_dispatch.stores.layout import RESUME_DOCUMENT, import_path, meta_folder
+from prefect_dispatch.stores.port import Store
+from prefect_dispatch.stores.resume import PassedOver, Resume, choose
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What one execution resumes from.
+
+    Args:
+        choice: the resume choice that it was decided by.
+        publication: the publication; None for a start from scratch.
+        path: the imported save, relative to the lineage's root; None for a start from scratch.
+        state: the program's own state string of that save, else empty.
+        passed_over: what was not taken, and why.
+        notes: what should be told.
+    """
+
+    choice: ResumeChoice
+    publication: Optional[Publication] = None
+    path: Optional[str] = None
+    state: str = ""
+    passed_over: Tuple[PassedOver, ...] = ()
+    notes: Tuple[str, ...] = ()
+
+    @property
+    def step(self) -> Optional[int]:
+        """The save's step; None for a start from scratch."""
+        return None if self.publication is None else self.publication.step
+
+    def encode(self) -> Json:
+        """Its fields as ``resume.json`` carries them."""
+        return {
+            **self.choice.encode(),
+            "publication": None if self.publication is None else self.publication.name,
+            "step": self.step,
+            "path": self.path,
+            "state": self.state,
+            "passed_over": [
+                {"publication": entry.publication.name, "why": entry.why, "forged": entry.forged}
+                for entry in self.passed_over
+            ],
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def decode(cls, document: Mapping[str, Any], what: str) -> Pin:
+        """Read the fields of a ``resume.json``.
+
+        Raises:
+            MalformedDocument: they are not a pin's.
+        """
+        name = field(document, "publication", (str, type(None)), what)
+        passed_over: List[Dict[str, Any]] = field(document, "passed_over", list, what)
+        try:
+            return cls(
+                ResumeChoice.decode(field(document, "base", str, what), field(document, "floor", int, what), what),
+                None if name is None else Publication.parse(name),
+                field(document, "path", (str, type(None)), what),
+                field(document, "state", str, what),
+                tuple(
+                    PassedOver(
+                        Publication.parse(field(entry, "publication", str, what)),
+                        field(entry, "why", str, what),
+                        field(entry, "forged", bool, what),
+                    )
+                    for entry in passed_over
+                ),
+                tuple(str(note) for note in field(document, "notes", list, what)),
+            )
+        except (MalformedName, TypeError) as error:
+            raise MalformedDocument(f"{what}: {error}") from None
+
+
+def read_pin(store: Store, attempt: str) -> Optional[Pin]:
+    """Read what an execution resumes from, or None where it has not decided yet.
+
+    Raises:
+        MalformedDocument: it is not a pin.
+        UnknownFormat: it is of a newer format.
+        StoreError: it cannot be told.
+    """
+    folder = meta_folder(attempt)
+    what = f"{store.location}/{folder}/{RESUME_DOCUMENT}"
+    try:
+        return Pin.decode(read_document(store.ledger(folder), RESUME_DOCUMENT, what), what)
+    except Absent:
+        return None
+
+
+def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, identity: Mapping[str, str]) -> Pin:
+    """Decide, import and note; see :meth:`~prefect_dispatch.stores.lineage_root.LineageRoot.pin`."""
+    pinned = read_pin(store, attempt)
+    if pinned is not None:
+        return pinned
+    excluded: Dict[Publication, str] = {}
+    while True:
+        resume = choose(store, choice, epoch, identity, excluded)
+        if resume.publication is None:
+            pin = Pin(choice, passed_over=resume.passed_over)
+            break
+        try:
+            path = _import(store, attempt, resume)
+        except Absent as error:
+            # The program that wrote it may be alive and may rotate it away while it is copied.
+            excluded[resume.publication] = str(error)
+            continue
+        state = resume.manifest.state if resume.manifest is not None else ""
+        pin = Pin(choice, resume.publication, path, state, resume.passed_over, resume.notes)
+        break
+    try:
+        create_once(store.ledger(meta_folder(attempt)), RESUME_DOCUMENT, pin.encode())
+    except Exists:
+        pinned = read_pin(store, attempt)
+        if pinned is None:
+            raise
+        return pinned
+    return pin
+
+
+def _import(store: Store, attempt: str, resume: Resume) -> str:
+    """Copy the save to this execution's own side, where nobody can delete it any more.
+
+    Raises:
+        Absent: it changed while it was copied.
+    """
+    assert resume.publication is not None and resume.manifest is not None
+    target = import_path(attempt, resume.publication.path.rsplit("/", 1)[-1])
+    try:
+        store.copy(resume.publication.path, target, resume.manifest.files)
+    except Exists:
+        difference = store.difference(target, resume.manifest.files)
+        if difference is not None:
+            raise StoreError(
+                f"{store.location}/{target} is there already and is not the save to resume from: {difference}; "
+                "submit again for an execution of its own"
+            ) from None
+    difference = store.difference(target, resume.manifest.files)
+    if difference is not None:
+        raise Absent(f"it changed while it was imported: {difference}")
+    return target

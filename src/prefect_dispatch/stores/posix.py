@@ -1,0 +1,145 @@
+"""The store on a POSIX file system: a root folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Callable, List, Optional, Set, Tuple
+
+from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable
+from prefect_dispatch.format.manifest import SavedFile
+from prefect_dispatch.format.names import new_nonce
+from prefect_dispatch.stores.folder import (
+    check_names,
+    describe,
+    open_folder,
+    open_root,
+    split_path,
+    told_as_store_errors,
+)
+from prefect_dispatch.stores.layout import TEMPORARY
+from prefect_dispatch.stores.posix_ledger import PosixLedger
+from prefect_dispatch.stores.posix_saves import copy_files, find_difference, list_files, sync_files
+
+SWEEP_AGE_SECONDS = 24 * 3600.0
+"""Temporary files that nothing has touched for so long are their dead writers' leavings."""
+
+
+class PosixStore:
+    """A store at a folder; see :class:`~prefect_dispatch.stores.port.Store` for the contract.
+
+    Args:
+        root: the folder; made on first use. It may be reached over symbolic links; below it none is followed.
+        now: the clock that the age of temporary files is measured by, in seconds since 1970.
+    """
+
+    def __init__(self, root: Path, now: Callable[[], float] = time.time) -> None:
+        self._root = Path(os.path.abspath(root))
+        self._now = now
+        self._kept: Set[str] = set()
+
+    @property
+    def location(self) -> str:
+        """The root as an absolute path."""
+        return str(self._root)
+
+    def probe(self) -> None:
+        """Make the root if need be, try exclusive creation and links in ``tmp/``, and sweep what is old there."""
+        if sys.getfilesystemencoding().lower().replace("-", "") != "utf8":
+            raise StoreUnreachable(
+                f"store {self.location}: file names are read as {sys.getfilesystemencoding()}; set PYTHONUTF8=1"
+            )
+        try:
+            with open_root(self._root, make=True) as root, open_folder(root, [TEMPORARY], make=True) as workshop:
+                self._try_exclusive_creation(workshop)
+                self._sweep(workshop)
+        except OSError as error:
+            raise StoreUnreachable(f"store {self.location} cannot be written: {describe(error)}") from error
+        except StoreError as error:
+            raise StoreUnreachable(f"store {self.location} cannot be written: {error}") from error
+
+    def ledger(self, folder: str) -> PosixLedger:
+        """The ledger at a folder."""
+        return PosixLedger(self._root, folder, self._kept)
+
+    def folders(self, path: str) -> List[str]:
+        """List the folders in a folder."""
+        what = os.path.join(self._root, path)
+        try:
+            with told_as_store_errors(what), open_root(self._root) as root:
+                with open_folder(root, split_path(path)) as folder, os.scandir(folder) as entries:
+                    names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except Absent:
+            return []
+        check_names(names, what)
+        return sorted(names)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder durably."""
+        with told_as_store_errors(os.path.join(self._root, path)), open_root(self._root, make=True) as root:
+            with open_folder(root, split_path(path), make=True, keep=True):
+                self._kept.add(path)
+
+    def files(self, path: str) -> Tuple[SavedFile, ...]:
+        """List every file of a save."""
+        return list_files(self._root, path)
+
+    def difference(self, path: str, files: Tuple[SavedFile, ...]) -> Optional[str]:
+        """Say how a save differs from a list of its files."""
+        return find_difference(self._root, path, files)
+
+    def sync(self, path: str, files: Tuple[SavedFile, ...]) -> None:
+        """Make a save durable."""
+        sync_files(self._root, path, files)
+
+    def copy(self, source: str, target: str, files: Tuple[SavedFile, ...]) -> None:
+        """Copy a save."""
+        copy_files(self._root, source, target, files)
+
+    def _try_exclusive_creation(self, workshop: int) -> None:
+        name = f"{new_nonce()}.probe"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(name, flags, 0o666, dir_fd=workshop))
+        try:
+            try:
+                os.close(os.open(name, flags, 0o666, dir_fd=workshop))
+            except FileExistsError:
+                pass
+            else:
+                raise StoreUnreachable(
+                    f"store {self.location} creates one name twice: it does not keep exclusive creation; "
+                    "use another file system"
+                )
+            os.link(name, f"{name}.link", src_dir_fd=workshop, dst_dir_fd=workshop, follow_symlinks=False)
+            os.unlink(f"{name}.link", dir_fd=workshop)
+        finally:
+            os.unlink(name, dir_fd=workshop)
+
+    def _sweep(self, workshop: int) -> None:
+        """Remove what is old. Another sweeper may be at it too, so nothing that is gone already is an error."""
+        with os.scandir(workshop) as scan:
+            names = [entry.name for entry in scan]
+        for name in names:
+            place = os.path.join(self._root, TEMPORARY, name)
+            try:
+                if self._now() - _last_change(place) <= SWEEP_AGE_SECONDS:
+                    continue
+                if stat.S_ISDIR(os.lstat(place).st_mode):
+                    shutil.rmtree(place, ignore_errors=True)
+                else:
+                    os.unlink(place)
+            except OSError:
+                continue
+
+
+def _last_change(place: str) -> float:
+    """When anything of a file or folder changed last: its ctime, since a copy sets its files' mtimes back."""
+    newest = os.lstat(place).st_ctime
+    for folder, folders, files in os.walk(place):
+        for name in (*folders, *files):
+            newest = max(newest, os.lstat(os.path.join(folder, name)).st_ctime)
+    return newest

@@ -1,0 +1,129 @@
+"""A ledger as a folder: a name is a file that is created exclusively, with its whole content or none."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import List, Set
+
+from prefect_dispatch.errors import Absent, Exists, StoreError
+from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
+from prefect_dispatch.format.names import new_nonce
+from prefect_dispatch.stores.folder import (
+    check_names,
+    open_folder,
+    open_root,
+    split_path,
+    sync_file,
+    sync_folder,
+    told_as_store_errors,
+)
+from prefect_dispatch.stores.layout import TEMPORARY
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_REGULAR = "is not a regular file; find out who made it, then move it away"
+
+
+class PosixLedger:
+    """One folder below a root; see :class:`~prefect_dispatch.stores.port.Ledger` for the contract.
+
+    Args:
+        root: the store's root.
+        folder: this ledger's folder, relative to it.
+        kept: the folders whose way down from the root this process has made durable; shared by the store's ledgers.
+    """
+
+    def __init__(self, root: Path, folder: str, kept: Set[str]) -> None:
+        self._root = root
+        self._folder = folder
+        self._parts = split_path(folder)
+        self._kept = kept
+
+    def create(self, name: str, content: bytes = b"") -> None:
+        """Create a name exclusively and durably."""
+        what = self._place(name)
+        with told_as_store_errors(what), open_root(self._root, make=True) as root:
+            keep = self._folder not in self._kept
+            with open_folder(root, self._parts, make=True, keep=keep) as folder:
+                self._kept.add(self._folder)
+                try:
+                    if content:
+                        _create_whole(root, folder, name, content, what)
+                    else:
+                        _create_empty(root, folder, name, what)
+                except FileExistsError:
+                    # Whoever made it may have died before making it durable, and our caller takes it as being there.
+                    sync_folder(folder, what)
+                    if not content:
+                        sync_folder(root, str(self._root))
+                    if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                        raise StoreError(f"{what} {_NOT_REGULAR}") from None
+                    raise Exists(f"{what} is there already") from None
+
+    def read(self, name: str) -> bytes:
+        """Read a name's content, up to one byte more than a document may have."""
+        what = self._place(name)
+        with told_as_store_errors(what), open_root(self._root) as root, open_folder(root, self._parts) as folder:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            with open(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise StoreError(f"{what} {_NOT_REGULAR}")
+                return file.read(MAX_DOCUMENT_BYTES + 1)
+
+    def names(self, after: str = "") -> List[str]:
+        """List the regular files."""
+        try:
+            with told_as_store_errors(self._place()), open_root(self._root) as root:
+                with open_folder(root, self._parts) as folder, os.scandir(folder) as entries:
+                    names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        except Absent:
+            return []
+        check_names(names, self._place())
+        if after:
+            names = [name for name in names if name > after]
+        # Code points and UTF-8 bytes sort alike.
+        names.sort()
+        return names
+
+    def remove(self, name: str) -> None:
+        """Remove a name, if it is there."""
+        try:
+            with told_as_store_errors(self._place(name)), open_root(self._root) as root:
+                with open_folder(root, self._parts) as folder:
+                    os.unlink(name, dir_fd=folder)
+                    sync_folder(folder, self._place(name))
+        except Absent:
+            pass
+
+    def _place(self, name: str = "") -> str:
+        if "/" in name or "\0" in name or name in (".", ".."):
+            raise StoreError(f"name {name!r} cannot be in a ledger; use one without '/' or NUL")
+        return os.path.join(self._root, *self._parts, name) if name else os.path.join(self._root, *self._parts)
+
+
+def _create_empty(root: int, folder: int, name: str, what: str) -> None:
+    os.close(os.open(name, _CREATE, 0o666, dir_fd=folder))
+    sync_folder(folder, what)
+    sync_folder(root, what)
+
+
+def _create_whole(root: int, folder: int, name: str, content: bytes, what: str) -> None:
+    """Write to a file of this writer's own, then give it the final name, which fails where that is taken."""
+    temporary = f"{new_nonce()}.new"
+    with open_folder(root, [TEMPORARY], make=True) as workshop:
+        descriptor = os.open(temporary, _CREATE, 0o666, dir_fd=workshop)
+        try:
+            try:
+                view = memoryview(content)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                sync_file(descriptor, what)
+                os.link(temporary, name, src_dir_fd=workshop, dst_dir_fd=folder, follow_symlinks=False)
+                sync_folder(folder, what)
+            finally:
+                os.close(descriptor)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=workshop)

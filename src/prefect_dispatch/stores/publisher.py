@@ -1,0 +1,176 @@
+"""Publishing: what has to hold before a save gets its name, and the order in which it becomes durable."""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping, Optional, Tuple
+
+from prefect_dispatch.errors import (
+    Absent,
+    Barred,
+    Exists,
+    MalformedDocument,
+    NotDurable,
+    StoreError,
+    Unpublishable,
+    UsageError,
+)
+from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.manifest import Manifest, SavedFile, check_manifest_name, manifest_prefix
+from prefect_dispatch.format.names import check_path, encode_part, new_nonce
+from prefect_dispatch.format.publication import Publication, check_step
+from prefect_dispatch.stores.journal import Journal
+from prefect_dispatch.stores.layout import (
+    PUBLICATIONS,
+    barred_folder,
+    exec_folder,
+    journal_folder,
+    manifests_folder,
+    owner_of,
+    snapshots_folder,
+)
+from prefect_dispatch.stores.port import Store
+from prefect_dispatch.stores.verdict import read_barred
+
+MAX_STATE_BYTES = 64 * 1024
+"""The longest resume state that a program may give to a save."""
+
+
+def publish_save(
+    store: Store,
+    epoch: Epoch,
+    attempt: str,
+    path: str,
+    step: int,
+    state: str,
+    identity: Mapping[str, str],
+    snapshot: bool,
+    still_whole: Optional[Callable[[], bool]] = None,
+) -> Publication:
+    """Publish one save; see :meth:`~prefect_dispatch.stores.lineage_root.LineageRoot.publish`."""
+    check_step(step)
+    _check_state(state)
+    _check_own_path(path, attempt)
+    if snapshot:
+        publication, files = _take_snapshot(store, epoch, attempt, path, step)
+    else:
+        publication = Publication(epoch, step, path)
+        files = _files_of(store, path)
+        if path in read_barred(store, attempt):
+            raise Barred(_barred_text(path))
+        _check_first_of_its_path(store, attempt, publication)
+    manifest = Manifest(publication, files, new_nonce(), state, identity)
+    content = manifest.encode()
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise Unpublishable(
+            f"save {path!r} has {len(files)} files, whose list takes {len(content)} bytes; "
+            f"a manifest has at most {MAX_DOCUMENT_BYTES}: write fewer, larger files"
+        )
+    try:
+        store.sync(publication.path, files)
+        if still_whole is not None and not still_whole():
+            raise Unpublishable(f"save {path!r} changed while it was published; publish it when it is whole")
+        store.ledger(manifests_folder(attempt)).create(manifest.name, content)
+        try:
+            store.ledger(PUBLICATIONS).create(publication.name)
+        except Exists:
+            pass
+    except NotDurable as error:
+        _bar(store, attempt, publication, str(error))
+        raise Barred(f"{_barred_text(publication.path)}: {error}") from error
+    except Absent as error:
+        raise Unpublishable(
+            f"save {path!r} changed while it was published: {error}; publish it when it is whole"
+        ) from None
+    return publication
+
+
+def _check_state(state: str) -> None:
+    try:
+        size = len(state.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise Unpublishable("the save's state is not UTF-8; give other text") from None
+    if size > MAX_STATE_BYTES:
+        raise Unpublishable(
+            f"the save's state has {size} bytes and may have {MAX_STATE_BYTES}; put it into a file of the save"
+        )
+    if "\0" in state:
+        raise Unpublishable("the save's state contains NUL; give other text")
+
+
+def _check_own_path(path: str, attempt: str) -> None:
+    try:
+        check_path(path)
+    except UsageError as error:
+        raise Unpublishable(str(error)) from None
+    own = exec_folder(attempt)
+    if owner_of(path) != attempt:
+        raise Unpublishable(f"save {path!r} is not in this execution's folder; write it to {own}/ (DISPATCH_EXEC_DIR)")
+
+
+def _files_of(store: Store, path: str) -> Tuple[SavedFile, ...]:
+    try:
+        files = store.files(path)
+    except Absent:
+        raise Unpublishable(f"save {path!r} is not in {store.location}; publish a save when it is whole") from None
+    if not files:
+        raise Unpublishable(f"save {path!r} holds no file; publish a save when it is whole")
+    return files
+
+
+def _check_first_of_its_path(store: Store, attempt: str, publication: Publication) -> None:
+    """Refuse a path that this execution has published under another step: its bytes are that step's no more."""
+    mark = manifest_prefix(publication)[20:]
+    pub = store.ledger(PUBLICATIONS)
+    for name in store.ledger(manifests_folder(attempt)).names():
+        step = int(check_manifest_name(name)[:20])
+        if name[20:].startswith(mark) and step != publication.step:
+            try:
+                pub.read(Publication(publication.epoch, step, publication.path).name)
+            except Absent:
+                continue
+            raise Unpublishable(
+                f"save {publication.path!r} was published as step {step} and cannot be step {publication.step} too; "
+                "write each save to a path of its own, or publish it with a snapshot"
+            )
+
+
+def _take_snapshot(
+    store: Store, epoch: Epoch, attempt: str, path: str, step: int
+) -> Tuple[Publication, Tuple[SavedFile, ...]]:
+    folder = snapshots_folder(attempt)
+    number = 1 + max((int(name) for name in store.folders(folder) if name.isdecimal()), default=0)
+    while True:
+        target = f"{folder}/{number}/{path.rsplit('/', 1)[-1]}"
+        try:
+            publication = Publication(epoch, step, target)
+        except UsageError as error:
+            raise Unpublishable(f"save {path!r} cannot have a snapshot: {error}") from None
+        files = _files_of(store, path)
+        try:
+            store.copy(path, target, files)
+        except Exists:
+            number += 1
+            continue
+        except Absent as error:
+            raise Unpublishable(
+                f"save {path!r} changed while it was copied: {error}; publish it when it is whole"
+            ) from None
+        return publication, files
+
+
+def _bar(store: Store, attempt: str, publication: Publication, why: str) -> None:
+    """Note that the files of this path failed to reach the disk, which may refuse this note too: the caller fails anyway."""
+    try:
+        store.ledger(barred_folder(attempt)).create(encode_part(publication.path))
+    except StoreError:
+        pass
+    try:
+        journal = Journal(store.ledger(journal_folder(attempt)), journal_folder(attempt))
+        journal.append("barred", path=publication.path, step=publication.step, why=why)
+    except (StoreError, MalformedDocument):
+        pass
+
+
+def _barred_text(path: str) -> str:
+    return f"save {path!r} is barred: its files failed to reach the disk; write the next save to another path"

@@ -1,0 +1,143 @@
+"""The resume point: the greatest publication that is whole, what was passed over on the way to it, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Tuple
+
+from prefect_dispatch.errors import IdentityChanged, UnusableCheckpoint
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.manifest import Manifest
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.format.resume_choice import LATEST, ResumeChoice
+from prefect_dispatch.stores.layout import PUBLICATIONS
+from prefect_dispatch.stores.port import Store
+from prefect_dispatch.stores.verdict import Finding, Judge, Verdict
+
+_NAMED_IN_ERROR = 20
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A publication that was not taken.
+
+    Args:
+        publication: which.
+        why: in words.
+        forged: whether no earlier execution can have published it where it is; such a name decides nothing.
+    """
+
+    publication: Publication
+    why: str
+    forged: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.publication.path!r} of epoch {self.publication.epoch}, step {self.publication.step}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Resume:
+    """What to resume from.
+
+    Args:
+        publication: the publication; None for a start from scratch.
+        manifest: its manifest; None for a start from scratch.
+        passed_over: publications that were looked at and not taken, the greatest first.
+        notes: what does not stop it but should be told, such as changed code.
+    """
+
+    publication: Optional[Publication] = None
+    manifest: Optional[Manifest] = None
+    passed_over: Tuple[PassedOver, ...] = ()
+    notes: Tuple[str, ...] = ()
+
+
+def list_publications(store: Store) -> List[Publication]:
+    """All publications, ordered by epoch, step and path.
+
+    Raises:
+        MalformedName: a name of ``pub/`` is not a publication's.
+        StoreError: the store failed.
+    """
+    publications = [Publication.parse(name) for name in store.ledger(PUBLICATIONS).names()]
+    return sorted(publications, key=lambda publication: publication.order)
+
+
+def choose(
+    store: Store,
+    choice: ResumeChoice,
+    below: Optional[Epoch] = None,
+    identity: Optional[Mapping[str, str]] = None,
+    excluded: Optional[Mapping[Publication, str]] = None,
+) -> Resume:
+    """Find the resume point; see :meth:`~prefect_dispatch.stores.lineage_root.LineageRoot.latest`.
+
+    Args:
+        store: the lineage's root.
+        choice: which publications may be taken.
+        below: the epoch that looks; only lesser ones may be taken.
+        identity: what makes the run this run; None to take a save of any.
+        excluded: publications that were found unusable meanwhile, and why.
+    """
+    judge = Judge(store, below)
+    publications = list_publications(store)
+    verdicts: Dict[Publication, Verdict] = {
+        publication: judge.judge(publication) for publication in publications if judge.is_late(publication)
+    }
+    while True:
+        # Where the floor's publications begin must not depend on a forged name: with each that is found, choose again.
+        genuine = [
+            entry for entry in publications if entry not in verdicts or verdicts[entry].finding is not Finding.FORGED
+        ]
+        candidates = choice.candidates(genuine)
+        unseen = [entry for entry in candidates if entry not in verdicts]
+        for publication in unseen:
+            if excluded and publication in excluded:
+                verdicts[publication] = Verdict(Finding.LOST, excluded[publication])
+                continue
+            verdict = verdicts[publication] = judge.judge(publication)
+            if verdict.manifest is not None:
+                notes = _compare_identity(verdict.manifest, identity)
+                return Resume(publication, verdict.manifest, _passed_over(verdicts), notes)
+        if not any(verdicts[entry].finding is Finding.FORGED for entry in unseen):
+            break
+    passed_over = _passed_over(verdicts)
+    only_forged = [entry for entry in passed_over if entry.forged and not judge.is_late(entry.publication)]
+    if candidates or (choice.base == LATEST and only_forged):
+        raise UnusableCheckpoint(_describe(store, passed_over))
+    return Resume(passed_over=passed_over)
+
+
+def _passed_over(verdicts: Mapping[Publication, Verdict]) -> Tuple[PassedOver, ...]:
+    ordered = sorted(verdicts.items(), key=lambda item: item[0].order, reverse=True)
+    return tuple(
+        PassedOver(publication, verdict.why, verdict.finding is Finding.FORGED)
+        for publication, verdict in ordered
+        if verdict.manifest is None
+    )
+
+
+def _describe(store: Store, passed_over: Tuple[PassedOver, ...]) -> str:
+    named = "; ".join(str(entry) for entry in passed_over[:_NAMED_IN_ERROR])
+    more = len(passed_over) - _NAMED_IN_ERROR
+    return (
+        f"{store.location} has published saves and none is usable: {named}{f'; and {more} more' if more > 0 else ''}; "
+        "bring one back, or choose another publication or a start from scratch"
+    )
+
+
+def _compare_identity(manifest: Manifest, identity: Optional[Mapping[str, str]]) -> Tuple[str, ...]:
+    """Refuse a save of a different run; changed code alone is noted, where a declared schema is unchanged."""
+    if identity is None:
+        return ()
+    saved = manifest.identity
+    changed = sorted(name for name in {*saved, *identity} if saved.get(name) != identity.get(name))
+    if not changed:
+        return ()
+    schema = identity.get("checkpoint_schema")
+    if changed == ["code"] and schema is not None:
+        return (f"the code has changed since {manifest.publication.path!r} was saved; its checkpoint_schema has not",)
+    raise IdentityChanged(
+        f"save {manifest.publication.path!r} of epoch {manifest.publication.epoch} belongs to a different run: "
+        f"{', '.join(changed)} changed; supersede the job, or set it back"
+    )
