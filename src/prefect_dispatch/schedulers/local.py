@@ -18,7 +18,7 @@ from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import ObjectRef, Observation
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local_launch import launch, wait_for
-from prefect_dispatch.schedulers.local_object import end, is_launched, observe, settle
+from prefect_dispatch.schedulers.local_object import end, is_launched, log_of, observe, settle
 from prefect_dispatch.schedulers.local_processes import living
 from prefect_dispatch.schedulers.local_records import ObjectFolder
 from prefect_dispatch.schedulers.local_request import describe_refusal
@@ -74,6 +74,9 @@ class LocalScheduler:
             landing_bound=timedelta(seconds=5),
             restart_bound=timedelta(0),
             observe_bound=timedelta(seconds=2),
+            submit_bound=timedelta(seconds=30),
+            poll_interval=timedelta(seconds=1),
+            clock_skew=timedelta(seconds=1),
         )
 
     @property
@@ -148,6 +151,11 @@ class LocalScheduler:
     def processes(self, object: ObjectRef) -> list[int]:
         """The pids of the object's program that live, whatever the scheduler says of it."""
         return living(attempt_of(object.token, 0))
+
+    def log(self, object: ObjectRef) -> str | None:
+        """See the port."""
+        folder = self._folder(object)
+        return log_of(folder) if folder is not None else None
 
     async def _end(
         self,

@@ -70,6 +70,14 @@ def is_launched(folder: ObjectFolder) -> bool:
     return folder.launch.exists()
 
 
+def log_of(folder: ObjectFolder) -> str | None:
+    """The file that its output goes to; None where its description cannot be read."""
+    try:
+        return str((read_record(folder.description) or {})["log"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 def observe(folder: ObjectFolder) -> Observation:
     """Say what the records of an object say. A record that cannot be read is an unknown state."""
     try:

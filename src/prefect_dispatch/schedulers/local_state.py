@@ -24,7 +24,7 @@ from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local_records import ObjectFolder, encode_record, sync_folder, write_new
 from prefect_dispatch.schedulers.local_request import describe_object, job_environment
 
-LOCK_BOUND = timedelta(seconds=30)
+LOCK_BOUND = timedelta(seconds=20)
 """How long a call waits for the lock; it is held for milliseconds."""
 _LOCK_POLL_SECONDS = 0.01
 

@@ -155,6 +155,11 @@ class ScriptedScheduler:
             )
         await self._answer(self._requeue_answers, lambda: self._run_again(object, expected_restart))
 
+    def log(self, object: ObjectRef) -> str | None:
+        """See the port: the file that the request named."""
+        request = self.requests.get(object.token)
+        return str(request.log) if request is not None and request.log is not None else None
+
     def script_submit(self, *answers: Answer) -> None:
         """Give the answers to the next calls of submit; after them every call is accepted."""
         self._submit_answers.extend(answers)

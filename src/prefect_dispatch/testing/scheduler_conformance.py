@@ -1,0 +1,211 @@
+"""What every scheduler has to do: a suite of tests over the port, to be subclassed for an adapter.
+
+    class TestMyScheduler(SchedulerConformance):
+        @pytest.fixture
+        async def case(self):
+            yield MyCase(…)
+
+Run with pytest and pytest-asyncio in its auto mode. One case is one test's fresh world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import Protocol
+
+from prefect_dispatch.errors import SubmitRefused
+from prefect_dispatch.format.names import new_token
+from prefect_dispatch.format.submission import Notice
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.observation import ObjectRef, ObjectState, Observation
+from prefect_dispatch.model.submission_request import SubmissionRequest
+from prefect_dispatch.schedulers.port import Scheduler
+
+
+class SchedulerCase(Protocol):
+    """One scheduler in a state that the suite can work with: empty, with room for two objects at a time."""
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler under test."""
+        ...
+
+    def another(self) -> Scheduler:
+        """The same scheduler as another process would open it."""
+        ...
+
+    def exiting(self, code: int) -> SubmissionRequest:
+        """A new request, with a new token, for a job that soon exits with this code."""
+        ...
+
+    def lasting(self) -> SubmissionRequest:
+        """A new request, with a new token, for a job that runs until it is ended."""
+        ...
+
+    def impossible(self) -> SubmissionRequest:
+        """A new request, with a new token, for more than the scheduler has."""
+        ...
+
+    async def submit_behind(self) -> ObjectRef:
+        """Submit a lasting job that stays queued for as long as the test goes on."""
+        ...
+
+    async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
+        """Let time pass until the object is in this state; fail after a bound."""
+        ...
+
+
+class SchedulerConformance:
+    """The suite. A subclass gives the fixture ``case``."""
+
+    async def test_an_object_is_found_by_its_token_from_anywhere(self, case: SchedulerCase) -> None:
+        """A supervisor that takes over finds what another one submitted."""
+        request = case.lasting()
+        assert await case.scheduler.find(request.token) is None
+
+        object = await case.scheduler.submit(request)
+
+        assert object.token == request.token
+        assert object.scheduler == case.scheduler.capabilities.scheduler
+        assert await case.scheduler.find(request.token) == object
+        assert await case.another().find(request.token) == object
+
+    async def test_another_token_finds_nothing(self, case: SchedulerCase) -> None:
+        """An object never answers for another's token."""
+        await case.scheduler.submit(case.lasting())
+
+        assert await case.scheduler.find(new_token()) is None
+
+    async def test_a_refusal_leaves_no_object(self, case: SchedulerCase) -> None:
+        """After a refusal the token may be forgotten."""
+        request = case.impossible()
+
+        text = await _refusal(case.scheduler.submit(request))
+
+        assert text and "\n" not in text
+        assert await case.scheduler.find(request.token) is None
+
+    async def test_a_job_runs_and_ends_with_its_exit_code(self, case: SchedulerCase) -> None:
+        """A plain end leaves the cause to the exit code."""
+        for code in (0, 7):
+            object = await case.scheduler.submit(case.exiting(code))
+
+            observation = await case.wait_until(object, ObjectState.ENDED)
+
+            (end,) = observation.ended
+            assert observation.restart == end.restart == 0
+            assert end.exit is not None and end.exit.code == code
+            assert end.cause in (None, Cause.COMPLETED if code == 0 else Cause.FAILED)
+            assert end.nodes
+            assert end.ended_at is not None and observation.started_at is not None
+            assert end.ended_at >= observation.started_at
+
+    async def test_an_end_stands(self, case: SchedulerCase) -> None:
+        """What was said of an end is said again, from anywhere, whatever is asked afterwards."""
+        object = await case.scheduler.submit(case.exiting(0))
+        said = await case.wait_until(object, ObjectState.ENDED)
+
+        await case.scheduler.stop(object, None)
+
+        assert (await case.scheduler.observe([object]))[object] == said
+        assert (await case.another().observe([object]))[object] == said
+
+    async def test_a_running_job_has_a_node_and_no_end(self, case: SchedulerCase) -> None:
+        """The current restart's end is there exactly when the state is ended."""
+        object = await case.scheduler.submit(case.lasting())
+
+        observation = await case.wait_until(object, ObjectState.RUNNING)
+
+        assert observation.nodes and observation.ended == () and observation.started_at is not None
+
+    async def test_one_query_answers_for_all_and_leaves_out_the_absent(self, case: SchedulerCase) -> None:
+        """An object that the scheduler does not know is missing from the answer, and only that one."""
+        first = await case.scheduler.submit(case.lasting())
+        second = await case.scheduler.submit(case.lasting())
+        absent = first.model_copy(update={"id": "999999", "token": new_token()})
+
+        answer = await case.scheduler.observe([first, absent, second])
+
+        assert set(answer) == {first, second}
+        assert await case.scheduler.observe([]) == {}
+
+    async def test_a_running_job_is_stopped_once(self, case: SchedulerCase) -> None:
+        """A stop ends it as stopped; a second one changes nothing."""
+        for how in (None, Notice("TERM", timedelta(seconds=1))):
+            object = await case.scheduler.submit(case.lasting())
+            await case.wait_until(object, ObjectState.RUNNING)
+
+            await case.scheduler.stop(object, how)
+            await case.scheduler.stop(object, how)
+
+            (end,) = (await case.wait_until(object, ObjectState.ENDED)).ended
+            assert end.cause is Cause.STOPPED
+
+    async def test_a_queued_job_that_is_stopped_never_runs(self, case: SchedulerCase) -> None:
+        """A stop reaches the queue."""
+        object = await case.submit_behind()
+        queued = (await case.scheduler.observe([object]))[object]
+        assert queued.state is ObjectState.QUEUED and queued.nodes == ()
+
+        await case.scheduler.stop(object, None)
+
+        ended = await case.wait_until(object, ObjectState.ENDED)
+        assert ended.started_at is None
+        assert ended.ended[-1].cause is Cause.STOPPED and ended.ended[-1].nodes == ()
+
+    async def test_a_stop_of_nothing_is_nothing(self, case: SchedulerCase) -> None:
+        """An object that is not there may be stopped, as one that is gone."""
+        object = await case.scheduler.submit(case.lasting())
+        absent = object.model_copy(update={"id": "999999", "token": new_token()})
+
+        await case.scheduler.stop(absent, None)
+
+        assert set(await case.scheduler.observe([object, absent])) == {object}
+
+    async def test_the_restart_switch_stops_nothing(self, case: SchedulerCase) -> None:
+        """Setting it, twice, leaves a running job alone."""
+        object = await case.scheduler.submit(case.lasting())
+        running = await case.wait_until(object, ObjectState.RUNNING)
+
+        for allowed in (True, True, False, False):
+            await case.scheduler.set_restarts(object, allowed)
+
+        assert (await case.scheduler.observe([object]))[object] == running
+
+    async def test_a_requeue_runs_it_again_once_or_is_refused(self, case: SchedulerCase) -> None:
+        """The expected restart makes a requeue safe to repeat; a scheduler without requeue refuses each."""
+        object = await case.scheduler.submit(case.exiting(7))
+        ended = await case.wait_until(object, ObjectState.ENDED)
+
+        if not case.scheduler.capabilities.requeue:
+            assert await _refusal(case.scheduler.requeue(object, 1))
+            assert (await case.scheduler.observe([object]))[object] == ended
+            return
+        await case.scheduler.requeue(object, 1)
+        await case.scheduler.requeue(object, 1)
+
+        again = await case.wait_until(object, ObjectState.ENDED)
+        assert again.restart == 1
+        assert [end.restart for end in again.ended] == [0, 1]
+
+    async def test_a_job_that_has_its_restart_already_is_not_requeued(self, case: SchedulerCase) -> None:
+        """A requeue of a past restart is done already, or refused; it never ends a run."""
+        object = await case.scheduler.submit(case.lasting())
+        running = await case.wait_until(object, ObjectState.RUNNING)
+
+        try:
+            await case.scheduler.requeue(object, 0)
+        except SubmitRefused:
+            pass
+
+        assert (await case.scheduler.observe([object]))[object] == running
+
+
+async def _refusal(call: Awaitable[object]) -> str:
+    """The text with which a call is refused."""
+    try:
+        await call
+    except SubmitRefused as error:
+        return str(error)
+    raise AssertionError("it was not refused")

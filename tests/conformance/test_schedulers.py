@@ -1,0 +1,155 @@
+"""The conformance suite over every scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from prefect_dispatch.format.names import new_token
+from prefect_dispatch.format.resume_choice import ResumeChoice
+from prefect_dispatch.format.saves import Saves
+from prefect_dispatch.format.submission import Notice, RestartSource, Submission
+from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState, Observation
+from prefect_dispatch.model.spec import Resources
+from prefect_dispatch.model.submission_request import SubmissionRequest
+from prefect_dispatch.schedulers.local import LocalScheduler
+from prefect_dispatch.schedulers.local_records import is_alive, read_record
+from prefect_dispatch.testing import plain_wrapper
+from prefect_dispatch.testing.scheduler_conformance import SchedulerCase, SchedulerConformance
+from prefect_dispatch.testing.scripted_answer import refuses
+from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
+
+WRAPPER = (sys.executable, "-I", plain_wrapper.__file__)
+BOUND = 20.0
+
+
+def new_request(folder: Path, *command: str, resources: Resources | None = None) -> SubmissionRequest:
+    document = Submission(
+        lineage="suite",
+        record="",
+        generation=0,
+        submission=1,
+        token=new_token(),
+        root=str(folder / "root"),
+        choice=ResumeChoice(),
+        saves=Saves(),
+        identity={},
+        notice=Notice(),
+        restart_source=RestartSource.ENVIRONMENT,
+    )
+    return SubmissionRequest(
+        document=document,
+        command=command,
+        setup=(),
+        workdir=folder,
+        environment={},
+        resources=resources or Resources(),
+        restarts_allowed=False,
+    )
+
+
+class LocalCase:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state_folder = folder / "state"
+        self.scheduler = self.another()
+
+    def another(self) -> LocalScheduler:
+        return LocalScheduler(self.state_folder, slots=2, linger=timedelta(seconds=1), wrapper=WRAPPER)
+
+    def exiting(self, code: int) -> SubmissionRequest:
+        return new_request(self.folder, "sh", "-c", f"exit {code}")
+
+    def lasting(self) -> SubmissionRequest:
+        return new_request(self.folder, "sleep", "300")
+
+    def impossible(self) -> SubmissionRequest:
+        return new_request(self.folder, "true", resources=Resources(nodes=2))
+
+    async def submit_behind(self) -> ObjectRef:
+        for _ in range(2):
+            await self.scheduler.submit(self.lasting())
+        return await self.scheduler.submit(self.lasting())
+
+    async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
+        give_up = time.monotonic() + BOUND
+        while (observation := (await self.scheduler.observe([object]))[object]).state is not state:
+            assert time.monotonic() < give_up, f"{object} is {observation}, not {state}"
+            await asyncio.sleep(0.02)
+        return observation
+
+    async def close(self) -> None:
+        give_up = time.monotonic() + BOUND
+        processes = [read_record(path) or {} for path in self.state_folder.glob("objects/*/process-0")]
+        for process in processes:
+            if "pid" in process and is_alive(process):
+                os.kill(process["pid"], signal.SIGKILL)
+        for path in self.state_folder.glob("objects/*"):
+            ref = ObjectRef(scheduler="local", id=path.name, token=path.name)
+            while self.scheduler.processes(ref):
+                assert time.monotonic() < give_up, f"processes of {ref} live on: {self.scheduler.processes(ref)}"
+                await asyncio.sleep(0.01)
+
+
+class ScriptedCase:
+    """The test's part of the scripted scheduler: it starts and ends objects as time goes by."""
+
+    def __init__(self, folder: Path, requeue: bool) -> None:
+        self.folder = folder
+        capabilities = SCRIPTED.model_copy(update={"requeue": requeue})
+        seconds = itertools.count()
+        start = datetime(2026, 1, 1, tzinfo=UTC)
+        self.scheduler = ScriptedScheduler(lambda: start + timedelta(seconds=next(seconds)), capabilities)
+        self.codes: dict[str, int] = {}
+
+    def another(self) -> ScriptedScheduler:
+        return self.scheduler
+
+    def exiting(self, code: int) -> SubmissionRequest:
+        request = new_request(self.folder, "sh", "-c", f"exit {code}")
+        self.codes[request.token] = code
+        return request
+
+    def lasting(self) -> SubmissionRequest:
+        return new_request(self.folder, "sleep", "300")
+
+    def impossible(self) -> SubmissionRequest:
+        self.scheduler.script_submit(refuses("resources.nodes 2: there is one node"))
+        return self.lasting()
+
+    async def submit_behind(self) -> ObjectRef:
+        return await self.scheduler.submit(self.lasting())
+
+    async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
+        observation = (await self.scheduler.observe([object]))[object]
+        if observation.state is ObjectState.QUEUED and state is not ObjectState.QUEUED:
+            self.scheduler.start(object)
+        if observation.state is not ObjectState.ENDED and state is ObjectState.ENDED and object.token in self.codes:
+            self.scheduler.end(object, exit=Exit(code=self.codes[object.token]))
+        observation = (await self.scheduler.observe([object]))[object]
+        assert observation.state is state
+        return observation
+
+
+class TestLocal(SchedulerConformance):
+    @pytest.fixture
+    async def case(self, tmp_path: Path) -> AsyncIterator[SchedulerCase]:
+        case = LocalCase(tmp_path)
+        yield case
+        await case.close()
+
+
+@pytest.mark.parametrize("requeue", [True, False])
+class TestScripted(SchedulerConformance):
+    @pytest.fixture
+    async def case(self, tmp_path: Path, requeue: bool) -> SchedulerCase:
+        return ScriptedCase(tmp_path, requeue)
