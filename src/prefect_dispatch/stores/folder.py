@@ -120,6 +120,19 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool 
         os.close(descriptor)
 
 
+def make_folders(root: int, parts: Sequence[str]) -> None:
+    """Make a folder below an open one, and make the way down to it durable."""
+    with open_folder(root, parts, make=True, keep=True):
+        pass
+
+
+@contextmanager
+def open_below(root: Path, parts: Sequence[str]) -> Iterator[int]:
+    """Open a folder that should be there below a root; errors as for :func:`open_folder`."""
+    with open_root(root) as descriptor, open_folder(descriptor, parts) as folder:
+        yield folder
+
+
 def sync_folder(descriptor: int, what: str) -> None:
     """Make a folder's names durable. Mounts that cannot say so (EINVAL) are taken as they are.
 

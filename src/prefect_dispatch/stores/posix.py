@@ -16,6 +16,8 @@ from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import (
     check_names,
     describe,
+    make_folders,
+    open_below,
     open_folder,
     open_root,
     split_path,
@@ -68,11 +70,10 @@ class PosixStore:
 
     def folders(self, path: str) -> List[str]:
         """List the folders in a folder."""
-        what = os.path.join(self._root, path)
+        what, parts = os.path.join(self._root, path), split_path(path)
         try:
-            with told_as_store_errors(what), open_root(self._root) as root:
-                with open_folder(root, split_path(path)) as folder, os.scandir(folder) as entries:
-                    names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            with told_as_store_errors(what), open_below(self._root, parts) as folder, os.scandir(folder) as entries:
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         except Absent:
             return []
         check_names(names, what)
@@ -80,9 +81,10 @@ class PosixStore:
 
     def make_folder(self, path: str) -> None:
         """Make a folder durably."""
-        with told_as_store_errors(os.path.join(self._root, path)), open_root(self._root, make=True) as root:
-            with open_folder(root, split_path(path), make=True, keep=True):
-                self._kept.add(path)
+        what, parts = os.path.join(self._root, path), split_path(path)
+        with told_as_store_errors(what), open_root(self._root, make=True) as root:
+            make_folders(root, parts)
+        self._kept.add(path)
 
     def files(self, path: str) -> Tuple[SavedFile, ...]:
         """List every file of a save."""

@@ -13,6 +13,7 @@ from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import (
     check_names,
+    open_below,
     open_folder,
     open_root,
     split_path,
@@ -65,7 +66,7 @@ class PosixLedger:
     def read(self, name: str) -> bytes:
         """Read a name's content, up to one byte more than a document may have."""
         what = self._place(name)
-        with told_as_store_errors(what), open_root(self._root) as root, open_folder(root, self._parts) as folder:
+        with told_as_store_errors(what), open_below(self._root, self._parts) as folder:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             with open(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -74,13 +75,13 @@ class PosixLedger:
 
     def names(self, after: str = "") -> List[str]:
         """List the regular files."""
+        where = self._place()
         try:
-            with told_as_store_errors(self._place()), open_root(self._root) as root:
-                with open_folder(root, self._parts) as folder, os.scandir(folder) as entries:
-                    names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+            with told_as_store_errors(where), open_below(self._root, self._parts) as folder, os.scandir(folder) as scan:
+                names = [entry.name for entry in scan if entry.is_file(follow_symlinks=False)]
         except Absent:
             return []
-        check_names(names, self._place())
+        check_names(names, where)
         if after:
             names = [name for name in names if name > after]
         # Code points and UTF-8 bytes sort alike.
@@ -89,11 +90,11 @@ class PosixLedger:
 
     def remove(self, name: str) -> None:
         """Remove a name, if it is there."""
+        what = self._place(name)
         try:
-            with told_as_store_errors(self._place(name)), open_root(self._root) as root:
-                with open_folder(root, self._parts) as folder:
-                    os.unlink(name, dir_fd=folder)
-                    sync_folder(folder, self._place(name))
+            with told_as_store_errors(what), open_below(self._root, self._parts) as folder:
+                os.unlink(name, dir_fd=folder)
+                sync_folder(folder, what)
         except Absent:
             pass
 

@@ -95,10 +95,10 @@ def copy_files(root: Path, source: str, target: str, files: Sequence[SavedFile])
     *parents, name = _save_parts(target)
     temporary = f"{new_nonce()}.copy"
     single = [file.path for file in files] == [""]
-    with told_as_store_errors(what), open_root(root) as base:
-        with open_folder(base, [TEMPORARY], make=True) as workshop, open_folder(base, parents, make=True) as shelf:
-            if _is_there(name, shelf):
-                raise Exists(f"{os.path.join(root, target)} is there already")
+    with told_as_store_errors(what), open_root(root) as base, open_folder(base, parents, make=True) as shelf:
+        if _is_there(name, shelf):
+            raise Exists(f"{os.path.join(root, target)} is there already")
+        with open_folder(base, [TEMPORARY], make=True) as workshop:
             try:
                 if not single:
                     os.mkdir(temporary, dir_fd=workshop)

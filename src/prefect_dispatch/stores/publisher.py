@@ -160,7 +160,7 @@ def _take_snapshot(
 
 
 def _bar(store: Store, attempt: str, publication: Publication, why: str) -> None:
-    """Note that the files of this path failed to reach the disk, which may refuse this note too: the caller fails anyway."""
+    """Note that the files of this path failed to reach the disk, which may refuse this note too."""
     try:
         store.ledger(barred_folder(attempt)).create(encode_part(publication.path))
     except StoreError:
