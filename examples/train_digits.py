@@ -209,6 +209,10 @@ class Notice:
         """Whether it is time to end."""
         return self._stop_at is not None and time.monotonic() >= self._stop_at
 
+    def close(self) -> None:
+        """Ignore SIGTERM from now on: on its way out the interpreter puts back the handler that kills."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
     def pace(self, until: float) -> None:
         """Wait until a monotonic time, or until it is time to end."""
         while not self.is_due() and (left := until - time.monotonic()) > 0:
@@ -266,9 +270,11 @@ def main(words: list[str]) -> int:
         print(f"openjd_progress: {100 * training.step / in_all:.1f}", flush=True)
         print(f"openjd_status: step {training.step} of {in_all}, loss {loss:.4f}", flush=True)
     if training.step < in_all:
+        notice.close()
         print(f"asked to end: saved step {training.step}", flush=True)
         return 128 + signal.SIGTERM
 
+    notice.close()
     result = {"digest": training.digest(), "accuracy": training.accuracy(), "steps": training.step}
     write_whole(folder / "final.json", json.dumps(result) + "\n")
     print(f"accuracy: {result['accuracy']:.4f}", flush=True)

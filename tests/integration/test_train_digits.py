@@ -194,17 +194,18 @@ def test_told_to_end_it_goes_on_saving_for_a_while_and_what_it_saved_is_the_same
         text=True,
     ) as process:
         wait_until(lambda: bool(saves(folder)), process)
-        # when it is told to end, and told again
+        # when it is told to end, again and again
         told = time.monotonic()
         before = len(saves(folder))
-        process.send_signal(signal.SIGTERM)
-        wait_until(lambda: len(saves(folder)) > before + 1, process)
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
+        while process.poll() is None and time.monotonic() < told + 60:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.05)
+        assert process.returncode is not None, "each further SIGTERM put off its end"
+        output = process.communicate(timeout=60)[0]
         lingered = time.monotonic() - told
     # then it lingered, saved higher steps meanwhile, and ended by its own decision after a last whole save
     assert process.returncode == 143
-    assert 0.7 <= lingered < 20
+    assert lingered >= 0.7
     assert len(saves(folder)) >= before + 3
     last = saves(folder)[-1]
     assert f"asked to end: saved step {int((last / '.complete').read_text())}" in output

@@ -94,8 +94,8 @@ def draw_timeline(title: str, bars: Sequence[Bar], ticks: Sequence[Tick], marks:
         *(_shade(overlap, scale) for overlap in overlaps),
         *_marks(chart, scale, bottom),
     ]
-    for number, bar in enumerate(chart.bars):
-        parts += _row(number, bar, chart, scale)
+    for number, saves in enumerate(chart.saves()):
+        parts += _row(number, saves, chart, scale)
     parts += [_tell(overlap, scale) for overlap in overlaps]
     if not chart.bars:
         parts.append(_text(_LEFT, _TOP + 30, "no execution yet", "small", 80))
@@ -153,7 +153,8 @@ def _bar_top(number: int) -> int:
     return _TOP + number * _ROW + 14
 
 
-def _row(number: int, bar: Bar, chart: Chart, scale: _Scale) -> list[str]:
+def _row(number: int, saves: Sequence[datetime], chart: Chart, scale: _Scale) -> list[str]:
+    bar = chart.bars[number]
     top, colour = _bar_top(number), _colour(bar)
     start, end = scale.x(bar.started_at), scale.x(chart.ended_at(bar))
     alive = scale.x(chart.alive_until(bar))
@@ -170,10 +171,9 @@ def _row(number: int, bar: Bar, chart: Chart, scale: _Scale) -> list[str]:
     width = max(2.0, end - start)
     parts.append(f'<rect x="{start:g}" y="{top}" width="{width:.1f}" height="{_BAR}" rx="3" fill="{colour}"/>')
     ended_at = chart.ended_at(bar)
-    own = [tick.at for tick in chart.ticks if tick.bar == number]
     for style, times in (
-        ("saves", [at for at in own if at <= ended_at]),
-        ("late", [at for at in own if at > ended_at]),
+        ("saves", [at for at in saves if at <= ended_at]),
+        ("late", [at for at in saves if at > ended_at]),
     ):
         if places := sorted({round(scale.x(at)) for at in times}):
             parts.append(f'<path class="{style}" d="{"".join(f"M{x} {top - 5}v4" for x in places)}"/>')

@@ -15,7 +15,7 @@ _COLUMNS = 80
 _NAME = 14
 _LANE = 48
 _CAUSE = _COLUMNS - _NAME - _LANE - 1
-_LEGEND = "= runs  ~ lives on after its end, by the scheduler's word  | save  ! save after it"
+_LEGEND = "= runs   ~ lives on after its end   | save   ! save after its end"
 
 
 def draw_text_timeline(
@@ -34,6 +34,7 @@ def draw_text_timeline(
         UsageError: a time without a time zone, or a tick of no bar.
     """
     chart = Chart.arrange(bars, ticks, marks, now, most_bars=MOST_BARS, most_marks=MOST_MARKS)
+    saves = chart.saves()
     overlaps = {overlap.bar: overlap for overlap in chart.overlaps()}
     begin = chart.begin.astimezone(UTC)
     lines = [
@@ -44,7 +45,7 @@ def draw_text_timeline(
     ]
     for number, bar in enumerate(chart.bars):
         name, cause = printable(bar.label, _NAME - 1), printable(bar.cause or "running", _CAUSE)
-        lines.append(f"{name:<{_NAME}}{_lane(chart, number)} {cause}".rstrip())
+        lines.append(f"{name:<{_NAME}}{_lane(chart, bar, saves[number])} {cause}".rstrip())
         more = [bar.resumed_from] if bar.resumed_from else []
         if number in overlaps:
             more.append(f"both alive {in_words(overlaps[number].duration)}")
@@ -64,8 +65,7 @@ def _column(chart: Chart, at: datetime) -> int:
     return min(_LANE - 1, max(0, int(share * _LANE)))
 
 
-def _lane(chart: Chart, number: int) -> str:
-    bar = chart.bars[number]
+def _lane(chart: Chart, bar: Bar, saves: Sequence[datetime]) -> str:
     lane = [" "] * _LANE
     for sign, start, end in (
         ("~", chart.ended_at(bar), chart.alive_until(bar)),
@@ -74,9 +74,8 @@ def _lane(chart: Chart, number: int) -> str:
         if sign == "=" or end > start:
             for column in range(_column(chart, start), _column(chart, end) + 1):
                 lane[column] = sign
-    for tick in chart.ticks:
-        if tick.bar == number:
-            lane[_column(chart, tick.at)] = "|" if tick.at <= chart.ended_at(bar) else "!"
+    for at in saves:
+        lane[_column(chart, at)] = "|" if at <= chart.ended_at(bar) else "!"
     return "".join(lane)
 
 

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from prefect_dispatch.errors import UsageError
 
@@ -163,13 +164,13 @@ class Chart:
             len(marks) - len(recent),
         )
 
-    @property
+    @cached_property
     def begin(self) -> datetime:
         """The earliest moment that it shows."""
         times = [bar.started_at for bar in self.bars] + [mark.at for mark in self.marks]
         return min(times, default=self.now)
 
-    @property
+    @cached_property
     def end(self) -> datetime:
         """The latest moment that it shows, a second after its beginning at least."""
         times = [self.alive_until(bar) for bar in self.bars]
@@ -184,6 +185,13 @@ class Chart:
         """When an execution was last alive, as far as anybody knows."""
         ended_at = self.ended_at(bar)
         return max(ended_at, bar.last_seen_alive or ended_at)
+
+    def saves(self) -> tuple[tuple[datetime, ...], ...]:
+        """When each execution saved, by execution and time."""
+        times: list[list[datetime]] = [[] for _ in self.bars]
+        for tick in self.ticks:
+            times[tick.bar].append(tick.at)
+        return tuple(map(tuple, times))
 
     def overlaps(self) -> tuple[Overlap, ...]:
         """The times in which an execution and the next one were both alive."""
