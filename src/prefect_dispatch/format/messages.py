@@ -1,0 +1,221 @@
+"""Messages: what a program says about its own work, as ``openjd_<kind>: <payload>`` lines on its standard output."""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional, Union
+
+MAX_STATE_BYTES = 64 * 1024
+"""The longest resume state, in bytes of UTF-8: it travels in one environment variable, which Linux caps at 128 KiB."""
+MAX_LINE_BYTES = 512 * 1024
+"""The longest line that can be a message: the longest state and path with each byte as ``\\u00XX``, and room."""
+MAX_PREFIX_BYTES = 64
+"""The longest rank prefix, brackets and colon included."""
+MAX_TEXT = 1000
+"""How many characters of a status, of a failure or of a refused line are kept."""
+KEYWORD = b"openjd_"
+
+_LINE = re.compile(rb"(\[[^\[\]]{1,61}\]:)?openjd_([a-z_]+):(.*)", re.DOTALL)
+_RANK = re.compile(rb"\[[^\[\]]{1,61}\]:\Z")
+_PERCENT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?\Z")
+
+
+class MessageKind(enum.Enum):
+    """The kinds of messages, by the word after ``openjd_``."""
+
+    CHECKPOINT_SAVE = "checkpoint_save"
+    """A save is whole: its state, its file, or both."""
+    PROGRESS = "progress"
+    """How much of the work is done, 0 to 100."""
+    STATUS = "status"
+    """What the program is doing, for people."""
+    FAIL = "fail"
+    """Why the work has failed; the action ends as failed whatever the exit code."""
+    CHECKPOINT_FILES = "checkpoint_files"
+    """The data set so far. Not in this version."""
+    TASK_COMPLETE = "task_complete"
+    """One task of a chunk is done. Not in this version."""
+    CHECKPOINT_RESUME_STATUS = "checkpoint_resume_status"
+    """Whether a resumed program used its save. Not in this version."""
+
+
+@dataclass(frozen=True)
+class CheckpointSave:
+    """A save that the program calls whole.
+
+    Args:
+        state: the program's own resume state, at most 64 KiB, or empty.
+        file: the save as the program names it, or None where the state alone is the save.
+    """
+
+    state: str
+    file: Optional[str]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How much of the work is done, in percent."""
+
+    percent: float
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the program is doing."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Why the program's work has failed."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A line that looks like a message and cannot be taken as one.
+
+    Args:
+        line: its beginning, at most 1000 characters, as text without control characters.
+        reason: what is wrong with it.
+    """
+
+    line: str
+    reason: str
+
+
+Message = Union[CheckpointSave, Progress, Status, Fail]
+
+
+def starts_message(head: bytes) -> bool:
+    """Whether ``openjd_`` after these first bytes of a line can begin a message: nothing, or one rank prefix."""
+    return not head or (len(head) <= MAX_PREFIX_BYTES and _RANK.match(head) is not None)
+
+
+def parse_line(line: bytes) -> Union[Message, Refused, None]:
+    """Read one line of a program's output, without its line end.
+
+    Args:
+        line: any bytes.
+
+    Returns:
+        The message; what is wrong with a line that has a message's form; None for every other line.
+
+    Example:
+        >>> parse_line(b"[default0]:openjd_progress: 50")
+        Progress(percent=50.0)
+        >>> parse_line(b" openjd_progress: 50") is None
+        True
+    """
+    match = _LINE.match(line)
+    if match is None:
+        return None
+    if len(line) > MAX_LINE_BYTES:
+        return refused(line, f"it is longer than {MAX_LINE_BYTES} bytes")
+    word, rest = match.group(2).decode("ascii"), match.group(3)
+    try:
+        kind = MessageKind(word)
+    except ValueError:
+        return refused(line, f"openjd_{word} is not a message; the messages are {_words()}")
+    if kind not in _PARSERS:
+        return refused(line, f"openjd_{word} is not in this version")
+    if not rest.startswith(b" "):
+        return refused(line, f"write it as 'openjd_{word}: …', with one space after the colon")
+    try:
+        return _PARSERS[kind](rest[1:])
+    except (ValueError, RecursionError) as error:
+        return refused(line, str(error) if type(error) is ValueError else _describe(error))
+
+
+def refused(line: bytes, reason: str) -> Refused:
+    """Report a line that cannot be taken, in a form that any log can hold."""
+    return Refused(printable(line[: MAX_TEXT * 4].decode("utf-8", "backslashreplace"))[:MAX_TEXT], reason)
+
+
+def printable(text: str) -> str:
+    """Write control characters, line ends and lone surrogates as escapes, so that text stays one harmless line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _parse_save(payload: bytes) -> CheckpointSave:
+    document = json.loads(payload.decode("utf-8"))
+    if not isinstance(document, dict):
+        raise ValueError("its payload is not a JSON object")
+    unknown = sorted(set(document) - {"state", "file"})
+    if unknown:
+        raise ValueError(f"it has the unknown key {unknown[0][:80]!r}; a save has state and file")
+    if not document:
+        raise ValueError("it has neither a state nor a file, so nothing is saved")
+    return CheckpointSave(_state(document.get("state", "")), _file(document.get("file")))
+
+
+def _state(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("its state is not text")
+    if "\0" in value:
+        raise ValueError("its state contains NUL, which an environment variable cannot hold")
+    try:
+        size = len(value.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise ValueError("its state cannot be written as UTF-8") from None
+    if size > MAX_STATE_BYTES:
+        raise ValueError(f"its state has {size} bytes; at most {MAX_STATE_BYTES} are kept: put the rest into the file")
+    return value
+
+
+def _file(value: Any) -> Optional[str]:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("its file is not a path")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("its file cannot be written as UTF-8") from None
+    return value
+
+
+def _parse_progress(payload: bytes) -> Progress:
+    text = payload.decode("ascii", "backslashreplace").strip()
+    if not _PERCENT.match(text) or float(text) > 100:
+        raise ValueError("a progress is a number from 0 to 100")
+    return Progress(float(text))
+
+
+def _parse_status(payload: bytes) -> Status:
+    return Status(_text(payload))
+
+
+def _parse_fail(payload: bytes) -> Fail:
+    return Fail(_text(payload))
+
+
+def _text(payload: bytes) -> str:
+    return printable(payload.decode("utf-8", "backslashreplace").strip())[:MAX_TEXT]
+
+
+_PARSERS: Dict[MessageKind, Callable[[bytes], Message]] = {
+    MessageKind.CHECKPOINT_SAVE: _parse_save,
+    MessageKind.PROGRESS: _parse_progress,
+    MessageKind.STATUS: _parse_status,
+    MessageKind.FAIL: _parse_fail,
+}
+
+
+def _words() -> str:
+    return ", ".join(f"openjd_{kind.value}" for kind in MessageKind)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "its payload is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "its payload is not UTF-8"
+    return f"its payload is not JSON: {error}"

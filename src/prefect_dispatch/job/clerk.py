@@ -1,0 +1,242 @@
+"""The clerk: a thread that publishes saves and keeps the journal, so that a slow store never makes the program wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from datetime import timedelta
+from typing import Any, Callable, Deque, Dict, Optional, Tuple, Union
+
+from prefect_dispatch.errors import Absent, Barred, DispatchError, Unpublishable, UsageError
+from prefect_dispatch.format.journal import JournalKind
+from prefect_dispatch.format.messages import CheckpointSave, Fail, Progress, Refused, Status, parse_line, printable
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.job.saving import Saving
+from prefect_dispatch.stores.journal import Journal
+
+_RETRY_DELAY = 1.0
+"""Seconds between a look that failed and its one repetition."""
+_MAX_WAITING_SAVES = 64
+"""Saves by message that may wait for a slow store; each supersedes the one before, so the oldest gives way."""
+_MAX_REFUSALS = 100
+"""Refused messages that are reported one by one; a program that prints nonsense must not fill the store."""
+
+
+class Clerk:
+    """Does in its own thread what waits for the store.
+
+    Args:
+        saving: publishes the saves.
+        journal: the execution's journal.
+        say: adds a line to the log.
+        interval: how often saves are looked for, and how often a progress may be noted.
+        scan_timeout: how long one look may take.
+        alarm: called, in any thread, when :attr:`problem` gets its value.
+
+    Attributes:
+        problem: why the saves cannot be published; None while they can.
+        failure: the program's own word that it has failed; None while it has not said so.
+    """
+
+    def __init__(
+        self,
+        saving: Saving,
+        journal: Journal,
+        say: Callable[[str], None],
+        interval: timedelta,
+        scan_timeout: timedelta,
+        alarm: Callable[[], None],
+    ) -> None:
+        self.problem: Optional[str] = None
+        self.failure: Optional[str] = None
+        self._saving = saving
+        self._journal = journal
+        self._say = say
+        self._interval = interval.total_seconds()
+        self._scan_timeout = scan_timeout.total_seconds()
+        self._alarm = alarm
+        self._changed = threading.Condition()
+        self._saves: Deque[CheckpointSave] = deque()
+        self._notes: Deque[Tuple[JournalKind, Dict[str, Any]]] = deque()
+        self._latest: Dict[JournalKind, Dict[str, Any]] = {}
+        self._refusals = 0
+        self._scan_failed = False
+        self._next_scan = time.monotonic()
+        self._next_latest = time.monotonic()
+        self._stopping = False
+        self._ended_well = False
+        self._thread = threading.Thread(target=self._run, name="clerk", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look for saves and to take notes."""
+        self._thread.start()
+
+    def take_line(self, line: bytes) -> None:
+        """Take a line of the program that may be a message. Returns at once."""
+        message = parse_line(line)
+        if message is None:
+            return
+        if isinstance(message, CheckpointSave):
+            self._take_save(message)
+        elif isinstance(message, Progress):
+            self._keep_latest(JournalKind.PROGRESS, percent=message.percent)
+        elif isinstance(message, Status):
+            self._keep_latest(JournalKind.STATUS, text=message.text)
+        elif isinstance(message, Fail):
+            self.failure = message.text
+            self.note(JournalKind.FAIL, text=message.text)
+        else:
+            self._refuse(message)
+
+    def note(self, kind: JournalKind, **fields: Any) -> None:
+        """Have an entry written into the journal. Returns at once."""
+        with self._changed:
+            self._notes.append((kind, fields))
+            self._changed.notify()
+
+    def check_scan(self) -> None:
+        """Find out whether a look at the saves has been going on for too long."""
+        since = self._saving.looking_since
+        if since is not None and time.monotonic() - since > self._scan_timeout:
+            self._give_up(f"looking for saves takes longer than {self._scan_timeout:g}s; is the file system there?")
+
+    def finish(self, ended_well: bool) -> None:
+        """Do what is waiting, look for saves a last time, and return when that is done or hangs in the file system.
+
+        Args:
+            ended_well: the program ended by its own will and nothing of it is left.
+        """
+        with self._changed:
+            self._ended_well = ended_well
+            self._stopping = True
+            self._changed.notify()
+        while self._thread.is_alive():
+            self._thread.join(0.2)
+            self.check_scan()
+            if self.problem is not None and self._saving.looking_since is not None:
+                return
+
+    def write(self, kind: JournalKind, **fields: Any) -> None:
+        """Write an entry into the journal now. A journal that cannot be written is told, and stops nothing."""
+        try:
+            self._journal.append(kind.value, **fields)
+        except (DispatchError, OSError) as error:
+            self._say(f"journal entry {kind.value!r} is lost: {printable(str(error))}")
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not (self._stopping or self._saves or self._notes):
+                    self._changed.wait(self._patience())
+                stopping = self._stopping
+            self._write_notes(everything=stopping)
+            self._publish_said()
+            if stopping and not self._saves and not self._notes:
+                self._twice(lambda: self._publish_found(self._ended_well))
+                return
+            if self._saving.watches and time.monotonic() >= self._next_scan:
+                self._scan()
+
+    def _patience(self) -> Optional[float]:
+        """Seconds until something is due without anyone asking for it; None if nothing will be."""
+        times = []
+        if self._saving.watches:
+            times.append(self._next_scan)
+        if self._latest:
+            times.append(self._next_latest)
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _write_notes(self, everything: bool) -> None:
+        while self._notes:
+            kind, fields = self._notes.popleft()
+            self.write(kind, **fields)
+        if self._latest and (everything or time.monotonic() >= self._next_latest):
+            with self._changed:
+                latest, self._latest = self._latest, {}
+            self._next_latest = time.monotonic() + self._interval
+            for kind, fields in latest.items():
+                self.write(kind, **fields)
+
+    def _scan(self) -> None:
+        try:
+            self._publish_found(ended_well=False)
+            self._scan_failed = False
+            self._next_scan = time.monotonic() + self._interval
+        except (DispatchError, OSError) as error:
+            self._fault(error)
+            if self._scan_failed:
+                self._give_up(str(error))
+            self._next_scan = time.monotonic() + (self._interval if self._scan_failed else _RETRY_DELAY)
+            self._scan_failed = True
+
+    def _publish_found(self, ended_well: bool) -> None:
+        for publication in self._saving.scan(ended_well):
+            self._tell(publication)
+
+    def _publish_said(self) -> None:
+        while self._saves:
+            save = self._saves.popleft()
+            try:
+                self._twice(lambda: self._tell(self._saving.publish_said(save)))  # noqa: B023
+            except (Absent, Unpublishable, UsageError) as error:
+                self._refuse(Refused(f"openjd_checkpoint_save of {printable(save.file or 'a state')}", str(error)))
+
+    def _twice(self, act: Callable[[], None]) -> None:
+        """Act, once more if the store or the folder fails, and give up if it fails again.
+
+        Raises:
+            Absent, Unpublishable, UsageError: the save itself is refused; the store is not to blame.
+        """
+        for last in (False, True):
+            try:
+                act()
+                return
+            except Barred as error:
+                self._fault(error)
+                self._give_up(str(error))
+                return
+            except (Absent, Unpublishable, UsageError):
+                raise
+            except (DispatchError, OSError) as error:
+                self._fault(error)
+                if last:
+                    self._give_up(str(error))
+                else:
+                    time.sleep(_RETRY_DELAY)
+
+    def _take_save(self, save: CheckpointSave) -> None:
+        with self._changed:
+            if len(self._saves) >= _MAX_WAITING_SAVES:
+                self._saves.popleft()
+                self._say("a save by message was superseded before it could be published")
+            self._saves.append(save)
+            self._changed.notify()
+
+    def _keep_latest(self, kind: JournalKind, **fields: Any) -> None:
+        with self._changed:
+            if not self._latest:
+                self._changed.notify()
+            self._latest[kind] = fields
+
+    def _refuse(self, message: Refused) -> None:
+        self._refusals += 1
+        if self._refusals <= _MAX_REFUSALS:
+            reason = printable(message.reason)
+            self._say(f"message refused: {reason}: {message.line[:200]}")
+            self.note(JournalKind.REFUSED, line=message.line, reason=reason)
+        elif self._refusals == _MAX_REFUSALS + 1:
+            self._say(f"more than {_MAX_REFUSALS} messages were refused; further ones are not reported")
+
+    def _fault(self, error: Union[DispatchError, OSError]) -> None:
+        text = printable(str(error))
+        self._say(f"saves: {text}")
+        self.write(JournalKind.FAULT, text=text)
+
+    def _give_up(self, text: str) -> None:
+        if self.problem is None:
+            self.problem = printable(text)
+            self._alarm()
+
+    def _tell(self, publication: Publication) -> None:
+        self._say(f"published step {publication.step}: {printable(publication.path)}")

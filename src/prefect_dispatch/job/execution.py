@@ -1,0 +1,134 @@
+"""The execution as its own processes know it: who they are, and where their saves come from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional
+
+from prefect_dispatch.errors import StoreUnreachable, UsageError
+from prefect_dispatch.format import contract
+from prefect_dispatch.format.documents import field
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.names import split_attempt
+from prefect_dispatch.format.resume_choice import ResumeChoice
+from prefect_dispatch.format.saves import Saves
+from prefect_dispatch.stores.layout import exec_folder
+from prefect_dispatch.stores.lineage_root import LineageRoot
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One execution.
+
+    Args:
+        lineage: the lineage's name.
+        epoch: its epoch.
+        attempt: its token.
+        root: the lineage's own root.
+        saves: the one source of its saves.
+        choice: which saves it may resume from.
+        identity: digests of what makes the run this run.
+    """
+
+    lineage: str
+    epoch: Epoch
+    attempt: str
+    root: LineageRoot
+    saves: Saves
+    choice: ResumeChoice
+    identity: Mapping[str, str]
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str]) -> Execution:
+        """The execution that this process belongs to, by the contract in its environment and what the start noted.
+
+        Raises:
+            UsageError: the contract is not there, or no execution has started under it.
+            MalformedDocument: what the start noted is not readable.
+            StoreError: the store failed.
+        """
+        lineage, attempt, number, root = (
+            _required(environment, name) for name in (contract.LINEAGE, contract.ATTEMPT, contract.EPOCH, contract.ROOT)
+        )
+        split_attempt(attempt)
+        epoch = Epoch.of(int(number) if number.isdecimal() else -1)
+        lineage_root = open_root(root)
+        started = lineage_root.started(attempt)
+        if started is None or started.epoch != epoch:
+            raise UsageError(
+                f"attempt {attempt!r} of epoch {epoch} has not started in {root!r}; "
+                "call this inside of what dispatch-job run started"
+            )
+        what = f"{root}: what {attempt} noted at its start"
+        return cls(
+            lineage,
+            epoch,
+            attempt,
+            lineage_root,
+            Saves.decode(field(started.details, "saves", dict, what)),
+            ResumeChoice.decode(
+                field(started.details, "base", str, what), field(started.details, "floor", int, what), what
+            ),
+            started.identity,
+        )
+
+    @property
+    def folder(self) -> str:
+        """The folder that belongs to it alone, absolute."""
+        return os.path.join(self.root.location, exec_folder(self.attempt))
+
+    def details(self) -> Dict[str, Any]:
+        """What its start notes, so that its other processes find it again."""
+        return {"saves": self.saves.encode(), **self.choice.encode()}
+
+    def inside(self, path: str) -> Optional[str]:
+        """A path, absolute or relative to the working folder, as one relative to the execution's folder.
+
+        Returns:
+            The relative path; None where it is not inside the folder, whichever way links in front of it are read.
+        """
+        place = os.path.abspath(path)
+        real = os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
+        for candidate in (place, real):
+            for folder in (self.folder, os.path.realpath(self.folder)):
+                if candidate.startswith(folder + "/"):
+                    return candidate[len(folder) + 1 :]
+        return None
+
+
+def open_root(root: str) -> LineageRoot:
+    """A lineage's root, to be read.
+
+    Raises:
+        UsageError: its kind of store is not in this version.
+        StoreUnreachable: there is no such folder.
+    """
+    lineage_root = lineage_root_at(root)
+    if not os.path.isdir(root):
+        raise StoreUnreachable(
+            f"root {root!r} is not there; check that its file system is mounted, or start a job first"
+        )
+    return lineage_root
+
+
+def lineage_root_at(root: str) -> LineageRoot:
+    """A lineage's root, whether it is there yet or not.
+
+    Raises:
+        UsageError: its kind of store is not in this version.
+    """
+    from pathlib import Path
+
+    from prefect_dispatch.stores.posix import PosixStore
+
+    if "://" in root:
+        raise UsageError(f"root {root!r} is a URL, which this version does not have; use a folder")
+    return LineageRoot(PosixStore(Path(root)))
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name, "")
+    if not value:
+        raise UsageError(f"{name} is not set; call this inside of what dispatch-job run started")
+    return value

@@ -1,0 +1,184 @@
+"""The guardian: a process between the wrapper and the program that leaves nothing of the program behind.
+
+It lives in a session of its own, so that what is sent to the wrapper's group does not reach it, and is a child
+subreaper, so that every orphan below it becomes its child. The wrapper's death shows as the end of a pipe. It talks in
+single lines of text and hears single bytes, so that it needs no memory and no thread.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from typing import Dict, List, NoReturn, Optional, Sequence
+
+from prefect_dispatch.job.processes import become_subreaper, die_with_parent, kill_all, owned, reap
+
+KILL_WITHIN = 10.0
+"""Seconds for which it tries to end what the program left; SIGKILL takes none, a hung file system may."""
+CHILDREN_GRACE = 1.0
+"""Seconds that children get after the leader's own end, so that a ``tee`` behind it can write its last lines."""
+_POLL = 0.2
+
+
+class Guardian:
+    """The guardian's own side: runs in the forked process, never returns to the wrapper's code.
+
+    Args:
+        attempt: the execution's token.
+        wrapper: the wrapper's process id; it is spared.
+        orders: the pipe's end on which the wrapper's orders come, one byte each: a signal for the program's group, or
+            SIGKILL for everything. Its end is the wrapper's death.
+        reports: the pipe's end for ``started PID``, ``failed ERRNO``, ``ended STATUS KILLED``, ``gone PID…``.
+    """
+
+    def __init__(self, attempt: str, wrapper: int, orders: int, reports: int) -> None:
+        self._attempt = attempt
+        self._spared = {wrapper, os.getpid()}
+        self._orders = orders
+        self._reports = reports
+        self._leader = 0
+        self._status: Optional[int] = None
+        self._kill = False
+
+    def run(self, command: Sequence[str], environment: Dict[str, str], output: int) -> NoReturn:
+        """Start the program with ``output`` as its standard output, watch it to its end, and exit."""
+        code = 1
+        try:
+            os.setsid()
+            become_subreaper()
+            wake = _wake_on_child()
+            self._start(command, environment, output)
+            _let_go_of_all_but(self._orders, self._reports, *wake)
+            if self._leader:
+                self._watch(wake[0])
+                self._clear(wake[0])
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _start(self, command: Sequence[str], environment: Dict[str, str], output: int) -> None:
+        failure, failed = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _become(command, environment, output, failed)
+        os.close(failed)
+        text = os.read(failure, 16)
+        os.close(failure)
+        if text:
+            os.waitpid(pid, 0)
+            self._report(f"failed {text.decode('ascii')}")
+        else:
+            self._leader = pid
+            self._report(f"started {pid}")
+
+    def _watch(self, wake: int) -> None:
+        """Until the leader has ended or everything is to be killed."""
+        while self._status is None and not self._kill:
+            self._wait(wake, None)
+        if self._kill:
+            return
+        until = time.monotonic() + CHILDREN_GRACE
+        while not self._kill and time.monotonic() < until and owned(self._attempt, self._spared):
+            self._wait(wake, _POLL / 10)
+
+    def _clear(self, wake: int) -> None:
+        """Kill what is left, report the leader's status, then what survived."""
+        killed = len(owned(self._attempt, self._spared))
+        left: List[int] = []
+        if killed:
+            self._signal_group(signal.SIGKILL)
+            self._collect()
+            left = kill_all(self._attempt, self._spared, KILL_WITHIN, lambda seconds: self._wait(wake, seconds))
+        give_up = time.monotonic() + KILL_WITHIN
+        while self._status is None and time.monotonic() < give_up:
+            self._wait(wake, _POLL)
+        if self._status is not None:
+            self._report(f"ended {self._status} {killed}")
+        self._report("gone " + " ".join(str(pid) for pid in left))
+
+    def _wait(self, wake: int, seconds: Optional[float]) -> None:
+        """Wait for an order or a child's end, at most that long, and take in what came."""
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        if self._orders >= 0:
+            poll.register(self._orders, select.POLLIN)
+        for descriptor, _ in poll.poll(None if seconds is None else seconds * 1000):
+            if descriptor == wake:
+                os.read(wake, 512)
+            else:
+                self._obey(os.read(self._orders, 512))
+        self._collect()
+
+    def _obey(self, orders: bytes) -> None:
+        if not orders:
+            self._orders = -1
+        if not orders or signal.SIGKILL in orders:
+            self._kill = True
+            return
+        for number in orders:
+            self._signal_group(number)
+
+    def _signal_group(self, number: int) -> None:
+        # A reaped leader's number may be somebody else's group by now.
+        if self._status is None and self._leader:
+            try:
+                os.killpg(self._leader, number)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+    def _collect(self) -> None:
+        status = reap().get(self._leader)
+        if status is not None:
+            self._status = status
+
+    def _report(self, line: str) -> None:
+        try:
+            os.write(self._reports, line.encode("ascii") + b"\n")
+        except OSError:
+            pass  # The wrapper is gone; the pipe for orders says so too.
+
+
+def _become(command: Sequence[str], environment: Dict[str, str], output: int, failed: int) -> NoReturn:
+    """Turn the forked child into the program; on failure write errno into ``failed``."""
+    try:
+        os.setsid()
+        die_with_parent()
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            try:
+                signal.signal(number, signal.SIG_DFL)
+            except (OSError, ValueError):
+                pass  # The C library keeps two real-time signals for itself.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.dup2(output, 1)
+        os.execvpe(command[0], list(command), environment)
+    except OSError as error:
+        os.write(failed, str(error.errno or 0).encode("ascii"))
+    finally:
+        os._exit(127)
+
+
+def _wake_on_child() -> "tuple[int, int]":
+    """Ignore what would end a bystander, and have a child's end show as a byte in a pipe."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return read, write
+
+
+def _let_go_of_all_but(*kept: int) -> None:
+    """Close every other descriptor: the program's output must end with the program, the wrapper's with the wrapper."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    for entry in os.listdir("/proc/self/fd"):
+        if int(entry) > 2 and int(entry) not in kept:
+            try:
+                os.close(int(entry))
+            except OSError:
+                pass

@@ -1,0 +1,240 @@
+"""Run: one execution from its claim to its exit."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from typing import Mapping, Optional, Sequence
+
+from prefect_dispatch.errors import DispatchError
+from prefect_dispatch.format.contract import Contract
+from prefect_dispatch.format.durations import describe_duration
+from prefect_dispatch.format.exit_codes import RESERVED, ExitCode, program_exit_code
+from prefect_dispatch.format.journal import ExitNote, ExitReason, JournalKind
+from prefect_dispatch.format.messages import printable
+from prefect_dispatch.format.names import new_nonce
+from prefect_dispatch.job.assignment import Assignment, check_command, refuse_inside_step
+from prefect_dispatch.job.clerk import Clerk
+from prefect_dispatch.job.execution import Execution, lineage_root_at
+from prefect_dispatch.job.guardian import KILL_WITHIN
+from prefect_dispatch.job.notices import Noticed, Notices
+from prefect_dispatch.job.program import Ending, Program
+from prefect_dispatch.job.relay import Relay
+from prefect_dispatch.job.saving import Saving
+from prefect_dispatch.stores.pin import Pin
+
+OUTPUT_GRACE = 2.0
+"""Seconds for which output is still read after nothing of the program is left: somebody else may hold the pipe."""
+READER_GRACE = 5.0
+"""Seconds that whoever reads our output gets for the last of it."""
+_GUARDIAN_GRACE = 2 * KILL_WITHIN + 5.0
+"""Seconds after the order to kill in which the guardian must have reported."""
+_TICK = 1.0
+
+
+def run(document: Optional[str], command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run one execution and return what to exit with.
+
+    Args:
+        document: path of the submission document; None to take the environment's.
+        command: the program and its arguments.
+        environment: the wrapper's own environment.
+
+    Raises:
+        UsageError: something is wrong as given; nothing was changed, unless it is the program that cannot be executed.
+        DispatchError: the execution cannot start; see the exit codes.
+    """
+    refuse_inside_step(environment)
+    assignment = Assignment.read(document, environment)
+    check_command(command[0], environment)
+    wanted = getattr(signal, f"SIG{assignment.submission.notice.signal}")
+    notices = Notices({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, wanted})
+    return _Run(assignment, notices).execute(command, environment)
+
+
+class _Run:
+    """One execution on its way."""
+
+    def __init__(self, assignment: Assignment, notices: Notices) -> None:
+        submission = assignment.submission
+        self._assignment = assignment
+        self._notices = notices
+        self._submission = submission
+        self._execution = Execution(
+            submission.lineage,
+            assignment.epoch,
+            assignment.attempt,
+            lineage_root_at(assignment.root),
+            submission.saves,
+            submission.choice,
+            submission.identity,
+        )
+        self._journal = self._execution.root.journal(self._execution.attempt)
+        self._relay = Relay(lambda line: self._clerk.take_line(line))
+        self._clerk = Clerk(
+            Saving(self._execution),
+            self._journal,
+            self._relay.say,
+            submission.watch_interval,
+            submission.scan_timeout,
+            notices.wake,
+        )
+        self._started = False
+        self._noticed = False
+        self._killed_by_us = False
+
+    def execute(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Start, see to the end, and tell how it was."""
+        try:
+            pin = self._begin()
+            contract = self._contract(pin)
+            self._notices.program_starts()
+            program = Program.start(
+                command, contract.environment(self._assignment.inherited(environment)), self._execution.attempt
+            )
+        except Noticed as noticed:
+            code = 128 + noticed.number
+            self._end_without_program(code, ExitReason.NOTICE)
+            self._relay.say(f"exit {code}: {_name(noticed.number)} came before the program was started")
+            return code
+        except DispatchError as error:
+            self._end_without_program(error.exit_code, ExitReason.REFUSED)
+            raise
+        self._relay.start(program.output)
+        self._clerk.start()
+        ending = self._see_to_end(program)
+        if not self._relay.drain(OUTPUT_GRACE):
+            self._relay.say("a process outside of this execution holds the program's output open; going on without it")
+        self._clerk.finish(self._ended_well(ending))
+        code = self._tell_end(ending)
+        self._relay.close(READER_GRACE)
+        return code
+
+    def _begin(self) -> Pin:
+        """Claim, start, pin."""
+        execution, record = self._execution, self._submission.record
+        root = execution.root
+        root.prepare(record, execution.lineage)
+        root.claim(execution.epoch, execution.attempt, record, new_nonce())
+        details = {**execution.details(), "host": socket.gethostname(), "pid": os.getpid(), "started_at": time.time()}
+        root.start(execution.epoch, execution.attempt, details, execution.identity)
+        self._started = True
+        pin = root.pin(execution.epoch, execution.attempt, execution.choice, execution.identity)
+        for passed_over in pin.passed_over:
+            self._relay.say(f"passed over {printable(str(passed_over))}")
+        for note in pin.notes:
+            self._relay.say(printable(note))
+        who = f"{execution.lineage} {execution.epoch} as {execution.attempt}"
+        if pin.publication is None:
+            self._relay.say(f"start {who} from scratch")
+        else:
+            origin = pin.publication
+            self._relay.say(f"resume {who} from step {origin.step} of {origin.epoch}: {printable(origin.path)}")
+        return pin
+
+    def _contract(self, pin: Pin) -> Contract:
+        execution = self._execution
+        return Contract(
+            execution.lineage,
+            execution.attempt,
+            execution.epoch,
+            execution.root.location,
+            execution.folder,
+            None if pin.path is None else execution.root.absolute(pin.path),
+            pin.step,
+            pin.state,
+        )
+
+    def _see_to_end(self, program: Program) -> Ending:
+        """Wait until nothing of the program is left; pass one notice on, and kill it when its time is over."""
+        poll = select.poll()
+        poll.register(program.reports, select.POLLIN)
+        poll.register(self._notices.descriptor, select.POLLIN)
+        period = self._submission.notice.period.total_seconds()
+        kill_at: Optional[float] = None
+        while True:
+            patience = _TICK if kill_at is None or self._killed_by_us else max(0.0, kill_at - time.monotonic())
+            ready = {descriptor for descriptor, _ in poll.poll(1000 * min(_TICK, patience) + 1)}
+            if self._notices.descriptor in ready:
+                self._notices.clear()
+            now = time.monotonic()
+            self._clerk.check_scan()
+            if kill_at is None and (self._notices.first is not None or self._clerk.problem is not None):
+                kill_at = now + period
+                self._give_notice(program)
+            elif kill_at is not None and now >= kill_at and not self._killed_by_us:
+                self._killed_by_us = True
+                self._relay.say(
+                    f"the notice period is over after {describe_duration(self._submission.notice.period)}; killing"
+                )
+                program.kill()
+            if program.reports in ready:
+                ending = program.take_reports()
+                if ending is not None:
+                    return ending
+            if kill_at is not None and now >= kill_at + _GUARDIAN_GRACE:
+                return Ending(None)
+
+    def _give_notice(self, program: Program) -> None:
+        notice = self._submission.notice
+        self._noticed = True
+        cause = self._clerk.problem if self._notices.first is None else f"{_name(self._notices.first)} received"
+        self._relay.say(
+            f"notice: SIG{notice.signal} to the program, which has {describe_duration(notice.period)} "
+            f"to save and exit ({cause})"
+        )
+        self._clerk.note(
+            JournalKind.NOTICE,
+            signal=notice.signal,
+            cause=cause,
+            period_seconds=notice.period.total_seconds(),
+        )
+        program.notify(getattr(signal, f"SIG{notice.signal}"))
+
+    def _ended_well(self, ending: Ending) -> bool:
+        """Whether the program wrote what it wanted to write: it ended by itself, in success or after a notice."""
+        if ending.killed or ending.left or ending.signal is not None or ending.status is None:
+            return False
+        # A shell exits with 128 + n when a signal ended its child.
+        return ending.exit_code == 0 or (self._noticed and ending.exit_code < 128)
+
+    def _tell_end(self, ending: Ending) -> int:
+        """Note how the execution ended, in journal and log; returns what to exit with."""
+        theirs = ending.exit_code
+        code, reason, why = program_exit_code(theirs), ExitReason.PROGRAM, ""
+        if self._clerk.problem is not None:
+            code, reason = ExitCode.UNPUBLISHABLE.value, ExitReason.SAVES
+            why = f"; its saves could not be published: {self._clerk.problem}"
+        elif self._killed_by_us:
+            reason, why = ExitReason.KILLED, "; it was killed after its notice period"
+        elif ending.status is None:
+            reason, why = ExitReason.GUARDIAN_LOST, "; its guardian was killed, so its own exit is not known"
+        elif self._clerk.failure is not None:
+            code, reason, why = code or 1, ExitReason.FAIL, f"; it said that it failed: {self._clerk.failure}"
+        elif self._noticed:
+            reason = ExitReason.NOTICE
+        if ending.left:
+            why += f"; processes {', '.join(map(str, ending.left))} survived SIGKILL: look at their file system"
+        if theirs in RESERVED:
+            why += "; 190 to 195 are the wrapper's own codes"
+        number = ending.signal
+        exit_code = None if number is not None or ending.status is None else theirs
+        self._clerk.write(JournalKind.EXIT, **ExitNote(True, exit_code, number, code, reason).fields())
+        how = f"ended by {_name(number)}" if number is not None else f"exited {theirs}"
+        self._relay.say(f"exit {code}: the program {how}{why}")
+        return code
+
+    def _end_without_program(self, code: int, reason: ExitReason) -> None:
+        """Note an end before the program ran; a wrapper that did not get as far as its own folder notes nothing."""
+        if self._started:
+            self._clerk.write(JournalKind.EXIT, **ExitNote(False, None, None, code, reason).fields())
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,156 @@
+"""Saving: publishes the saves of one execution from the one source that it has."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Dict, List, Optional
+
+from prefect_dispatch.errors import DispatchError, Unpublishable, UsageError
+from prefect_dispatch.format.messages import CheckpointSave
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.format.saves import SaveKind
+from prefect_dispatch.job.execution import Execution
+from prefect_dispatch.job.watch import Found, watch_for
+from prefect_dispatch.stores.layout import exec_folder, snapshots_folder
+
+_STATE_FILE = "state"
+
+
+class Saving:
+    """Publishes what one execution saves.
+
+    Args:
+        execution: which one.
+        clock: monotonic seconds.
+
+    Attributes:
+        looking_since: when the look at the folder began that is under way, by the clock; None between looks.
+    """
+
+    def __init__(self, execution: Execution, clock: Callable[[], float] = time.monotonic) -> None:
+        self._execution = execution
+        self._clock = clock
+        self._watch = watch_for(execution.saves, clock)
+        self._steps: Dict[str, int] = {}
+        self._last: Optional[int] = None
+        self.looking_since: Optional[float] = None
+
+    @property
+    def watches(self) -> bool:
+        """Whether saves have to be looked for."""
+        return self._watch is not None
+
+    def scan(self, ended_well: bool = False) -> List[Publication]:
+        """Look for whole saves once and publish them.
+
+        Args:
+            ended_well: the program ended by its own will and nothing of it is left.
+
+        Raises:
+            Unpublishable: a save is whole and cannot be published.
+            StoreError: the store failed.
+            OSError: the execution's folder cannot be read.
+        """
+        if self._watch is None:
+            return []
+        self.looking_since = self._clock()
+        try:
+            found = self._watch.look(self._execution.folder, ended_well)
+        finally:
+            self.looking_since = None
+        publications = (self._publish_found(save) for save in found)
+        return [publication for publication in publications if publication is not None]
+
+    def publish_said(self, save: CheckpointSave) -> Publication:
+        """Publish a save that the program has announced by a message. Its step is its number.
+
+        A save with a file is copied first, since the program is free to overwrite the file. A save without one is its
+        state alone; it is kept as a small file named ``state`` where snapshots lie.
+
+        Raises:
+            UsageError: this execution's saves come from elsewhere.
+            Unpublishable: the file is not there or not inside the execution's folder.
+            StoreError: the store failed.
+        """
+        execution = self._execution
+        if execution.saves.kind is not SaveKind.MESSAGES:
+            raise UsageError(
+                f"a save by message is refused: saves.kind is {execution.saves.kind.value!r}, and an execution has one "
+                "source of saves; set it to 'messages' or take the message out"
+            )
+        step = self._next_number()
+        if save.file is None:
+            folder = f"{snapshots_folder(execution.attempt)}/{step}"
+            execution.root.store.ledger(folder).create(_STATE_FILE, save.state.encode("utf-8"))
+            return self._publish(f"{folder}/{_STATE_FILE}", step, save.state)
+        return self._publish(self._inside(save.file), step, save.state, snapshot=True)
+
+    def publish_explicitly(self, path: str, step: int, state: str) -> Publication:
+        """Publish a save that the program names.
+
+        Raises:
+            UsageError: this execution's saves come from elsewhere, or the step cannot be one.
+            Unpublishable: the save cannot be published.
+            StoreError: the store failed.
+        """
+        kind = self._execution.saves.kind
+        if kind is not SaveKind.EXPLICIT:
+            raise UsageError(
+                f"publishing {path!r} is refused: saves.kind is {kind.value!r}, and an execution has one source of "
+                "saves; set it to 'explicit' or leave publishing to it"
+            )
+        return self._publish(self._inside(path), step, state)
+
+    def _publish_found(self, found: Found) -> Optional[Publication]:
+        """Publish one; None if the program changed or removed it meanwhile, which its next look will show."""
+        watch, folder = self._watch, self._execution.folder
+        assert watch is not None
+        step = self._next_number() if found.step is None else found.step
+        snapshot = self._steps.get(found.path, step) != step
+        try:
+            publication = self._publish(
+                f"{exec_folder(self._execution.attempt)}/{found.path}",
+                step,
+                snapshot=snapshot,
+                still_whole=lambda: watch.still_whole(folder, found),
+            )
+        except DispatchError:
+            if watch.still_whole(folder, found):
+                raise
+            return None
+        self._steps[found.path] = step
+        watch.published(found)
+        return publication
+
+    def _inside(self, path: str) -> str:
+        inside = self._execution.inside(path)
+        if inside is None:
+            raise Unpublishable(
+                f"save {path!r} is not inside the execution's own folder {self._execution.folder!r}; "
+                "write it below DISPATCH_EXEC_DIR"
+            )
+        return f"{exec_folder(self._execution.attempt)}/{inside}"
+
+    def _publish(
+        self,
+        path: str,
+        step: int,
+        state: str = "",
+        snapshot: bool = False,
+        still_whole: Optional[Callable[[], bool]] = None,
+    ) -> Publication:
+        execution = self._execution
+        return execution.root.publish(
+            execution.epoch, execution.attempt, path, step, state, execution.identity, snapshot, still_whole
+        )
+
+    def _next_number(self) -> int:
+        """One more than the greatest step that this execution has published or was asked to publish here."""
+        if self._last is None:
+            own = (publication.step for publication in self._execution.root.publications() if self._is_own(publication))
+            self._last = max(own, default=0)
+        self._last += 1
+        return self._last
+
+    def _is_own(self, publication: Publication) -> bool:
+        return publication.epoch == self._execution.epoch
