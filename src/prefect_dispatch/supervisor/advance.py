@@ -11,11 +11,13 @@ from datetime import datetime, timedelta
 from prefect_dispatch.errors import Ambiguous, Exists, SchedulerError, SubmitRefused
 from prefect_dispatch.format.names import new_token
 from prefect_dispatch.format.submission import Notice
+from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.classify import cause_of
 from prefect_dispatch.model.facts import (
     Abandoned,
     Ended,
+    Entry,
     Fact,
     Finished,
     Observed,
@@ -102,6 +104,34 @@ class Supervisor:
         self._root = root
         self._clock = clock
         self._memory = _Memory()
+
+    @property
+    def lineage(self) -> str:
+        """The lineage's name."""
+        return self._record.lineage
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler that its objects live in."""
+        return self._scheduler
+
+    @property
+    def root(self) -> RootView | None:
+        """The lineage's checkpoint root; None where this process cannot reach it."""
+        return self._root
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its scheduler can do."""
+        return self._scheduler.capabilities
+
+    async def read(self) -> LineageState:
+        """Read the record and fold it, without taking a step."""
+        return await asyncio.to_thread(self._record.refresh)
+
+    async def entries(self) -> list[Entry]:
+        """Read the whole record."""
+        return await asyncio.to_thread(self._record.entries)
 
     async def advance(self) -> Advanced:
         """Take the one step that is due.

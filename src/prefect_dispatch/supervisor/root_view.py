@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
 
-from prefect_dispatch.errors import DispatchError
+from prefect_dispatch.errors import Absent, DispatchError, MalformedName
 from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.journal import ExitNote, JournalKind
+from prefect_dispatch.format.manifest import Manifest, manifest_prefix
+from prefect_dispatch.format.names import split_attempt
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.model.classify import LastWord
+from prefect_dispatch.stores.claim import read_claim
+from prefect_dispatch.stores.layout import manifests_folder, owner_of
 from prefect_dispatch.stores.lineage_root import LineageRoot
 
+MOST_PROGRESS_ENTRIES = 200
+"""Journal entries that one look at a progress reads at most."""
+
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -29,19 +41,29 @@ class FinalSave:
     resumed_from: str | None
 
 
+@dataclass(frozen=True)
+class Progress:
+    """What a program says of itself.
+
+    Attributes:
+        percent: how much is done, 0 to 100; None where it has not said.
+        status: what it is doing; empty where it has not said.
+    """
+
+    percent: float | None = None
+    status: str = ""
+
+
 class RootView:
     """A lineage's root, seen from outside. Every method answers None where the root cannot tell."""
 
     def __init__(self, root: LineageRoot) -> None:
         self._root = root
+        self._manifests: dict[str, list[str]] = {}
 
     def publications(self) -> list[Publication] | None:
         """All publications, in order."""
-        try:
-            return self._root.publications()
-        except DispatchError as error:
-            _log.warning("%s", error, extra={"action": "root.unreadable"})
-            return None
+        return self._ask(self._root.publications)
 
     def published(self, generation: int) -> int | None:
         """How many publications a generation has."""
@@ -52,34 +74,93 @@ class RootView:
 
     def last_word(self, epoch: Epoch, attempt: str) -> LastWord | None:
         """What an execution left behind about its end."""
-        try:
-            claimed = self._root.claim_of(epoch) is not None
-            started: bool | None = None
-            detail = ""
-            for entry in self._root.journal(attempt).entries():
-                if entry.kind == "exit":
-                    started = entry.fields.get("program_started") is True
-                    detail = str(entry.fields.get("reason") or "")
-            return LastWord(claimed, started, detail[:500])
-        except DispatchError as error:
-            _log.warning("%s", error, extra={"action": "root.unreadable"})
+
+        def look() -> LastWord:
+            try:
+                read_claim(self._root.store, epoch)
+            except Absent:
+                return LastWord(claimed=False)
+            for entry in self._root.journal(attempt).entries(limit=MOST_PROGRESS_ENTRIES):
+                if entry.kind == JournalKind.EXIT.value:
+                    note = ExitNote.of_fields(entry.fields, f"the last word of {attempt}")
+                    return LastWord(True, note.program_started, f"the helper says: {note.reason.value}")
+            return LastWord(claimed=True)
+
+        return self._ask(look)
+
+    def exited_at(self, attempt: str) -> datetime | None:
+        """When an execution's wrapper wrote its last word, by its host's clock."""
+
+        def look() -> datetime | None:
+            for entry in reversed(self._root.journal(attempt).entries(limit=MOST_PROGRESS_ENTRIES)):
+                if entry.kind == JournalKind.EXIT.value:
+                    return _moment(entry.fields.get("at"))
             return None
+
+        return self._ask(look)
+
+    def progress(self, attempt: str) -> Progress | None:
+        """What an execution's program last said of itself."""
+
+        def look() -> Progress:
+            percent: float | None = None
+            status = ""
+            for entry in self._root.journal(attempt).entries(limit=MOST_PROGRESS_ENTRIES):
+                if entry.kind == JournalKind.PROGRESS.value and isinstance(entry.fields.get("percent"), (int, float)):
+                    percent = min(100.0, max(0.0, float(entry.fields["percent"])))
+                if entry.kind == JournalKind.STATUS.value:
+                    status = str(entry.fields.get("text", ""))[:200]
+            return Progress(percent, status)
+
+        return self._ask(look)
 
     def final_save(self, generation: int) -> FinalSave | None:
         """The newest publication of a generation, and what the execution behind it had resumed from."""
-        publications = self.publications() or []
-        own = [publication for publication in publications if publication.epoch.generation == generation]
+        own = [each for each in self.publications() or [] if each.epoch.generation == generation]
         if not own:
             return None
-        newest = own[-1]
-        attempt = newest.path.split("/")[1] if "/" in newest.path else ""
-        return FinalSave(newest.name, attempt, self.resumed_from(attempt))
+        attempt = owner_of(own[-1].path) or ""
+        source = self.resumed_from(attempt)
+        return FinalSave(own[-1].name, attempt, source.name if source is not None else None)
 
-    def resumed_from(self, attempt: str) -> str | None:
-        """The publication that an execution resumed from."""
+    def resumed_from(self, attempt: str) -> Publication | None:
+        """The publication that an execution resumed from; None for a start from scratch as well."""
         try:
-            pin = self._root.pin_of(attempt)
+            split_attempt(attempt)
+        except MalformedName:
+            return None
+        pin = self._ask(lambda: self._root.pinned(attempt))
+        return pin.publication if pin is not None else None
+
+    def saved_at(self, publication: Publication) -> datetime | None:
+        """When the last file of a save was written, by its host's clock."""
+
+        def look() -> datetime | None:
+            attempt = owner_of(publication.path)
+            if attempt is None:
+                return None
+            ledger = self._root.store.ledger(manifests_folder(attempt))
+            if attempt not in self._manifests:
+                self._manifests[attempt] = ledger.names()
+            prefix = manifest_prefix(publication)
+            for name in self._manifests[attempt]:
+                if name.startswith(prefix):
+                    manifest = Manifest.decode(ledger.read(name), name)
+                    newest = max((file.mtime_ns for file in manifest.files), default=0)
+                    return _moment(newest / 1e9)
+            return None
+
+        return self._ask(look)
+
+    def _ask(self, look: Callable[[], T]) -> T | None:
+        try:
+            return look()
         except DispatchError as error:
             _log.warning("%s", error, extra={"action": "root.unreadable"})
             return None
-        return pin.publication.name if pin is not None and pin.publication is not None else None
+
+
+def _moment(seconds: object) -> datetime | None:
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds < 1e11:
+        return None
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,67 @@
+"""The block that says where checkpoints and records are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from prefect.blocks.core import Block
+from pydantic import Field, HttpUrl
+
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.stores.lineage_root import LineageRoot
+from prefect_dispatch.supervisor.places import open_lineage_root
+
+
+class CheckpointStore(Block):
+    """Where the checkpoints of jobs and the records of their lineages are.
+
+    Example:
+        Load a store and list what a lineage has published:
+
+        ```python
+        from prefect_dispatch.blocks import CheckpointStore
+
+        store = CheckpointStore.load("BLOCK_NAME")
+        for publication in store.publications("digits"):
+            print(publication.epoch, publication.step, publication.path)
+        ```
+    """
+
+    _block_type_name = "Checkpoint Store"
+    _block_type_slug = "checkpoint-store"
+    _documentation_url = HttpUrl("https://docs.prefect.io/v3/concepts/blocks")
+
+    root: str = Field(description="The folder of all checkpoints as jobs see it, absolute on their machines.")
+    record_root: str | None = Field(
+        default=None,
+        description="The folder of the records as supervisors see it; the root where left empty. "
+        "Set it where jobs are not trusted or their file system is not reachable.",
+    )
+
+    @property
+    def roots(self) -> tuple[str, str]:
+        """Checkpoint root and record root, absolute."""
+        root = str(Path(self.root).absolute())
+        return root, root if self.record_root is None else str(Path(self.record_root).absolute())
+
+    def open(self, lineage: str) -> LineageRoot:
+        """The checkpoint root of one lineage.
+
+        Raises:
+            UsageError: the name is no lineage's, or this version has no such store.
+        """
+        return open_lineage_root(self.roots[0], lineage)
+
+    def filesystem(self) -> Any:
+        """An fsspec file system whose top is the root, for looking at saves. Ledgers are not written through it."""
+        return fsspec.filesystem("dir", path=self.roots[0], fs=fsspec.filesystem("file"))
+
+    def publications(self, lineage: str) -> list[Publication]:
+        """All publications of a lineage, in order: the greatest epoch, then step, comes last.
+
+        Raises:
+            MalformedName: a name in its ``pub/`` is no publication's.
+        """
+        return self.open(lineage).publications()

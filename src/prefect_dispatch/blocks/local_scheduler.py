@@ -1,0 +1,53 @@
+"""The block of the local scheduler."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from prefect.blocks.core import Block
+from pydantic import Field, HttpUrl
+
+from prefect_dispatch.schedulers.port import Scheduler
+from prefect_dispatch.schedulers.registry import LocalSettings, read_settings, scheduler_of
+
+
+class LocalScheduler(Block):
+    """Runs jobs on this machine, a number of slots at a time, without a daemon.
+
+    Example:
+        Load a scheduler and run a job on it:
+
+        ```python
+        from prefect_dispatch.blocks import LocalScheduler
+
+        scheduler = LocalScheduler.load("BLOCK_NAME")
+        print(scheduler.open().capabilities)
+        ```
+    """
+
+    _block_type_name = "Local Scheduler"
+    _block_type_slug = "local-scheduler"
+    _documentation_url = HttpUrl("https://docs.prefect.io/v3/concepts/blocks")
+
+    slots: int = Field(default=1, ge=1, le=10_000, description="How many jobs may run at a time.")
+    linger: timedelta = Field(
+        default=timedelta(minutes=10),
+        description="How long the processes of a job may live on after the scheduler has said that it ended.",
+    )
+    state_folder: str | None = Field(
+        default=None,
+        description="Where the queue is; who shares it shares the slots. A folder of the user's where left empty.",
+    )
+
+    def settings(self) -> dict[str, Any]:
+        """The scheduler's settings as a record carries them, places made absolute."""
+        own: dict[str, Any] = {"type": "local", "slots": self.slots, "linger": self.linger}
+        if self.state_folder is not None:
+            own["state_folder"] = self.state_folder
+        return read_settings(LocalSettings.model_validate(own).model_dump(mode="json"), Path.cwd())
+
+    def open(self) -> Scheduler:
+        """The scheduler itself."""
+        return scheduler_of(self.settings())

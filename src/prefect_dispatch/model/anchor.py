@@ -1,0 +1,43 @@
+"""Anchoring a spec: its relative places, made absolute."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from prefect_dispatch.model.spec import InlineScheduler, InlineStore, JobSpec
+
+
+def anchored(spec: JobSpec, base: PurePath) -> JobSpec:
+    """A spec whose places do not depend on where it is read: relative ones are relative to ``base``, the spec's folder.
+
+    Args:
+        spec: the job.
+        base: an absolute folder.
+    """
+
+    def place(path: str) -> str:
+        if "://" in path:
+            return path
+        return str(PurePath(_normalised(base / path)))
+
+    changes: dict[str, object] = {"workdir": place(spec.workdir)}
+    if isinstance(spec.store, InlineStore):
+        record_root = place(spec.store.record_root) if spec.store.record_root is not None else None
+        changes["store"] = InlineStore(root=place(spec.store.root), record_root=record_root)
+    if isinstance(spec.scheduler, InlineScheduler):
+        settings = spec.scheduler.model_dump()
+        if isinstance(settings.get("state_folder"), str):
+            settings["state_folder"] = place(settings["state_folder"])
+        changes["scheduler"] = InlineScheduler.model_validate(settings)
+    return spec.model_copy(update=changes)
+
+
+def _normalised(path: PurePath) -> PurePath:
+    """Take '..' and '.' out by their text, so that the same place is always written the same."""
+    parts: list[str] = []
+    for part in path.parts:
+        if part == ".." and len(parts) > 1:
+            parts.pop()
+        elif part != "..":
+            parts.append(part)
+    return PurePath(*parts)

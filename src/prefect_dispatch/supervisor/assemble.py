@@ -1,0 +1,41 @@
+"""Putting a supervisor together from what a lineage was opened with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect_dispatch.errors import LineageError
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.schedulers.registry import scheduler_of
+from prefect_dispatch.supervisor.advance import Supervisor
+from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.places import open_lineage_root
+from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.root_view import RootView
+
+
+def root_visible(root: str) -> bool:
+    """Whether this process can see a checkpoint root, or make it."""
+    path = Path(root)
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path.is_dir()
+
+
+def root_view_of(lineage: str, state: LineageState) -> RootView | None:
+    """The root of an open lineage; None where this process cannot see it."""
+    if state.opened is None or not root_visible(state.opened.root):
+        return None
+    return RootView(open_lineage_root(state.opened.root, lineage))
+
+
+def supervisor_of(record: Record, state: LineageState, clock: Clock) -> Supervisor:
+    """A supervisor for an open lineage, from its record alone.
+
+    Raises:
+        LineageError: the lineage was never opened.
+        SpecError: this version does not have its scheduler.
+    """
+    if state.opened is None:
+        raise LineageError(f"lineage {record.lineage!r} was never opened; submit a job for it")
+    return Supervisor(record, scheduler_of(state.opened.scheduler), root_view_of(record.lineage, state), clock)

@@ -1,0 +1,95 @@
+"""Driving a lineage by advance until something happened that its caller must know."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from prefect_dispatch.model.next_step import next_step
+from prefect_dispatch.model.state import Execution, Landing, LineageState, SubmissionState
+from prefect_dispatch.model.steps import Append, Done, Finish, Held
+from prefect_dispatch.supervisor.advance import Advanced, Supervisor
+from prefect_dispatch.supervisor.clock import Clock
+
+
+@dataclass(frozen=True)
+class ExecutionOver:
+    """An execution has ended and another one is due."""
+
+    state: LineageState
+    submission: SubmissionState
+    execution: Execution | None
+
+
+@dataclass(frozen=True)
+class JobHeld:
+    """A person must decide."""
+
+    state: LineageState
+
+
+@dataclass(frozen=True)
+class JobOver:
+    """The job is finished."""
+
+    state: LineageState
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """Another flow run carries the lineage now."""
+
+    state: LineageState
+    by: str
+
+
+Happening = ExecutionOver | JobHeld | JobOver | TakenOver
+
+
+async def drive(
+    supervisor: Supervisor,
+    clock: Clock,
+    *,
+    carrier: str | None,
+    after_each: Callable[[Advanced], Awaitable[None]],
+) -> Happening:
+    """Advance until the execution that is current ends, or the job is held, finished or carried by somebody else.
+
+    Args:
+        supervisor: advances the lineage.
+        clock: waits between polls.
+        carrier: the flow run in whose name this is done; None to go on whoever carries it.
+        after_each: told of each advance, for progress.
+    """
+    over_before = _count_over(await supervisor.read())
+    while True:
+        advanced = await supervisor.advance()
+        state = advanced.state
+        await after_each(advanced)
+        if carrier is not None and state.carried_by not in (None, carrier):
+            return TakenOver(state, str(state.carried_by))
+        due = next_step(state, clock.now(), supervisor.capabilities)
+        if isinstance(due, Done):
+            return JobOver(state)
+        if isinstance(due, Held) and isinstance(advanced.step, Held):
+            return JobHeld(state)
+        if _count_over(state) > over_before and not isinstance(due, Append | Finish | Held):
+            submission = state.newest
+            if submission is not None:
+                return ExecutionOver(state, submission, submission.newest)
+        if not advanced.moved:
+            await clock.sleep(_pause(advanced, supervisor.capabilities.poll_interval, clock))
+
+
+def _count_over(state: LineageState) -> int:
+    """How many executions and landings of this generation have come to their end."""
+    ended = sum(1 for _, execution in state.executions if execution.ended is not None)
+    return ended + sum(1 for each in state.submissions if each.landing in (Landing.REFUSED, Landing.ABANDONED))
+
+
+def _pause(advanced: Advanced, interval: timedelta, clock: Clock) -> float:
+    due = interval.total_seconds()
+    if advanced.wake_at is not None:
+        due = min(due, (advanced.wake_at - clock.now()).total_seconds())
+    return max(due, 0.01)

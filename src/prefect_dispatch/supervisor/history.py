@@ -1,0 +1,184 @@
+"""The history of a lineage, put together from its record and its root: what tables and timelines show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import Entry, Finished, HoldLifted, HoldOpened, Opened, StopRequested
+from prefect_dispatch.model.fold import apply
+from prefect_dispatch.model.observation import ObjectRef, ObjectState
+from prefect_dispatch.model.state import Execution, LineageState, SubmissionState
+from prefect_dispatch.model.timeline_values import Bar, Mark, MarkKind, Tick
+from prefect_dispatch.supervisor.root_view import RootView
+
+MOST_TICKS = 2000
+"""Saves whose times are looked up for one picture; the newest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionRow:
+    """One execution.
+
+    Attributes:
+        epoch: which.
+        attempt: its token.
+        object: the scheduler's object.
+        state: the scheduler's last word.
+        cause: why it ended; None while it has not.
+        detail: more about that.
+        started_at: when it began to run.
+        ended_at: when the scheduler said that it ended.
+        exited_at: when its wrapper was done, which may be later; None where nobody knows.
+        resumed_from: the publication that it went on from; None for a start from scratch, or where nobody knows.
+        saves: how many publications it has.
+        newest_step: the greatest step among them.
+        overlap: how long its processes lived beside those of the next execution; None where there was no next one, or
+            nobody knows.
+    """
+
+    epoch: Epoch
+    attempt: str
+    object: ObjectRef | None
+    state: ObjectState
+    cause: Cause | None
+    detail: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    exited_at: datetime | None
+    resumed_from: Publication | None
+    saves: int
+    newest_step: int | None
+    overlap: timedelta | None
+
+
+@dataclass(frozen=True)
+class History:
+    """All that pictures and tables of a lineage are made of.
+
+    Attributes:
+        state: what the record folds to.
+        rows: the executions of all generations, in order.
+        ticks: their saves.
+        marks: holds, stops and the end.
+    """
+
+    state: LineageState
+    rows: tuple[ExecutionRow, ...]
+    ticks: tuple[Tick, ...]
+    marks: tuple[Mark, ...]
+
+    def bars(self) -> tuple[Bar, ...]:
+        """The executions that began to run, as bars."""
+        return tuple(
+            Bar(
+                label=f"submission {row.epoch.submission}",
+                epoch=str(row.epoch),
+                started_at=row.started_at,
+                ended_at=row.ended_at,
+                last_seen_alive=row.exited_at if row.ended_at is not None else None,
+                cause=str(row.cause) if row.cause is not None else "",
+                resumed_from=resumed_words(row),
+            )
+            for row in self.rows
+            if row.started_at is not None
+        )
+
+
+def resumed_words(row: ExecutionRow) -> str:
+    """What an execution went on from, in words."""
+    source = row.resumed_from
+    return f"{source.epoch} step {source.step}" if source is not None else "scratch"
+
+
+def history_of(entries: Sequence[Entry], root: RootView | None) -> History:
+    """Put a lineage's history together.
+
+    Args:
+        entries: the whole record.
+        root: the lineage's root; None where it cannot be reached.
+    """
+    state = LineageState()
+    runs: dict[tuple[int, int, int], tuple[SubmissionState, Execution]] = {}
+    marks: list[Mark] = []
+    for entry in entries:
+        state = apply(state, entry)
+        marks += _marks(entry)
+        for submission in (*state.obligations, *state.submissions):
+            for execution in submission.executions:
+                runs[submission.generation, submission.n, execution.restart] = (submission, execution)
+    publications = (root.publications() if root is not None else None) or []
+    rows = _rows([runs[key] for key in sorted(runs)], publications, root)
+    return History(state, rows, _ticks(rows, publications, root), tuple(marks))
+
+
+def _marks(entry: Entry) -> list[Mark]:
+    fact = entry.fact
+    match fact:
+        case HoldOpened():
+            return [Mark(entry.at, MarkKind.HOLD, f"held: {fact.why}")]
+        case HoldLifted():
+            return [Mark(entry.at, MarkKind.SIGNAL, f"{fact.resolution.replace('_', ' ')} ({fact.lifted_by})")]
+        case StopRequested():
+            return [Mark(entry.at, MarkKind.SIGNAL, "stop requested")]
+        case Finished():
+            return [Mark(entry.at, MarkKind.FINISH, f"{fact.outcome}: {fact.detail}")]
+        case Opened() if entry.generation > 0:
+            return [Mark(entry.at, MarkKind.SIGNAL, f"generation {entry.generation} opened")]
+        case _:
+            return []
+
+
+def _rows(
+    runs: Sequence[tuple[SubmissionState, Execution]], publications: Sequence[Publication], root: RootView | None
+) -> tuple[ExecutionRow, ...]:
+    rows: list[ExecutionRow] = []
+    for position, (submission, execution) in enumerate(runs):
+        epoch, attempt = submission.epoch(execution.restart), submission.attempt(execution.restart)
+        own = [each for each in publications if each.epoch == epoch]
+        exited_at = root.exited_at(attempt) if root is not None else None
+        following = runs[position + 1][1] if position + 1 < len(runs) else None
+        ended = execution.ended
+        rows.append(
+            ExecutionRow(
+                epoch=epoch,
+                attempt=attempt,
+                object=submission.object,
+                state=execution.state,
+                cause=ended.cause if ended is not None else None,
+                detail=ended.detail if ended is not None else "",
+                started_at=execution.started_at,
+                ended_at=(ended.ended_at or execution.ended_at) if ended is not None else None,
+                exited_at=exited_at,
+                resumed_from=root.resumed_from(attempt) if root is not None else None,
+                saves=len(own),
+                newest_step=max((each.step for each in own), default=None),
+                overlap=_overlap(exited_at, following),
+            )
+        )
+    return tuple(rows)
+
+
+def _overlap(exited_at: datetime | None, following: Execution | None) -> timedelta | None:
+    if exited_at is None or following is None or following.started_at is None:
+        return None
+    return max(exited_at - following.started_at, timedelta(0))
+
+
+def _ticks(
+    rows: Sequence[ExecutionRow], publications: Sequence[Publication], root: RootView | None
+) -> tuple[Tick, ...]:
+    if root is None:
+        return ()
+    bars = {row.epoch: index for index, row in enumerate(row for row in rows if row.started_at is not None)}
+    ticks: list[Tick] = []
+    for publication in publications[-MOST_TICKS:]:
+        index = bars.get(publication.epoch)
+        at = root.saved_at(publication) if index is not None else None
+        if index is not None and at is not None:
+            ticks.append(Tick(index, at, publication.step))
+    return tuple(ticks)

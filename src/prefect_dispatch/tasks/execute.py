@@ -1,0 +1,110 @@
+"""The task whose tries are a job's executions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import TaskRunContext
+
+from prefect_dispatch.errors import LineageError
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.supervisor.advance import Advanced, Supervisor
+from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.drive import ExecutionOver, Happening, JobHeld, JobOver, TakenOver, drive
+from prefect_dispatch.tasks.reports import ProgressReport, report_execution
+
+
+class AnotherExecution(LineageError):
+    """One execution has ended and another one is due; Prefect's next try of the task carries that one."""
+
+
+def retries_for(state: LineageState) -> int:
+    """How many tries the task may need at most: all budgets together, and some for a person's word."""
+    if state.opened is None:
+        return 0
+    return sum(row.effective.budget for row in state.opened.plan.rows if row.effective.recovers) + 100
+
+
+async def only_another_execution(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
+    """Retry for another execution alone: what else goes wrong is not the job's to repeat."""
+    try:
+        await state.aresult()
+    except AnotherExecution:
+        return True
+    except BaseException:
+        return False
+    return False
+
+
+@task(
+    name="execute",
+    task_run_name="execute-{lineage}",
+    retries=100,
+    retry_delay_seconds=0,
+    retry_condition_fn=only_another_execution,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+async def execute(supervisor: Supervisor, clock: Clock, lineage: str, carrier: str | None) -> Happening:
+    """Carry one execution of a job to its end. One try of this task is one execution.
+
+    Args:
+        supervisor: advances the lineage.
+        clock: waits between polls.
+        lineage: its name, for the run's name.
+        carrier: the flow run in whose name this is done.
+
+    Returns:
+        What became of the job, once nothing more is to be run: over, held, or taken over.
+
+    Raises:
+        AnotherExecution: the execution has ended and another one is due.
+    """
+    logger = get_run_logger()
+    progress = ProgressReport(supervisor)
+    troubles: set[str] = set()
+
+    async def after_each(advanced: Advanced) -> None:
+        if advanced.trouble and advanced.trouble not in troubles:
+            troubles.add(advanced.trouble)
+            logger.warning("%s", advanced.trouble)
+        with _never_in_the_way(logger):
+            await progress.update(advanced.state)
+
+    happening = await drive(supervisor, clock, carrier=carrier, after_each=after_each)
+    with _never_in_the_way(logger):
+        await report_execution(supervisor, happening.state, _try_number())
+    match happening:
+        case ExecutionOver():
+            text = _describe(happening)
+            logger.info("%s", text)
+            raise AnotherExecution(text)
+        case JobHeld() | JobOver() | TakenOver():
+            return happening
+
+
+def _describe(over: ExecutionOver) -> str:
+    submission, execution = over.submission, over.execution
+    if execution is None or execution.ended is None:
+        return f"submission {submission.n} of {submission.token} ended as {Cause.LAUNCH_FAILED}: {submission.detail}"
+    return f"{submission.epoch(execution.restart)} ended as {execution.ended.cause}; another execution is due"
+
+
+def _try_number() -> int:
+    context = TaskRunContext.get()
+    return context.task_run.run_count if context is not None else 1
+
+
+@contextlib.contextmanager
+def _never_in_the_way(logger: Any) -> Iterator[None]:
+    """Reports are for people: a server that is away must not stop the job."""
+    try:
+        yield
+    except Exception as error:
+        logger.warning("a report could not be made: %s", error)
