@@ -10,6 +10,7 @@ from typing import Iterator, Sequence
 
 from prefect_dispatch.errors import Absent, NotDurable, StoreError
 
+MAX_NAME_BYTES = 255
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WAYS_OUT = {
     errno.ENOSPC: "free space there, then try again",
@@ -20,6 +21,7 @@ _WAYS_OUT = {
     errno.EIO: "look at the disk and the kernel's log",
     errno.ESTALE: "mount it again",
     errno.ELOOP: "put the real file or folder in the place of the symbolic link",
+    errno.EEXIST: "move the file away",
     errno.ENOTDIR: "put a real folder in the place of the symbolic link or file",
     errno.EISDIR: "move the folder away",
     errno.ENAMETOOLONG: "use a shorter name",
@@ -57,9 +59,28 @@ def split_path(path: str) -> Sequence[str]:
         StoreError: it could leave the root.
     """
     parts = path.split("/") if path else []
-    if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise StoreError(f"path {path!r} is not relative and normalised; give it without '.', '..', '//' or NUL")
+    if any(part in ("", ".", "..") for part in parts):
+        raise StoreError(f"path {path!r} is not relative and normalised; give it without '.', '..' or '//'")
+    for part in parts:
+        check_name(part)
     return parts
+
+
+def check_name(name: str) -> str:
+    """Return a name if a file can have it in every store.
+
+    Raises:
+        StoreError: it cannot.
+    """
+    try:
+        size = len(name.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise StoreError(f"name {name!r} is not UTF-8; use another") from None
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise StoreError(f"name {name!r} cannot be a file's; use one without '/' and NUL")
+    if size > MAX_NAME_BYTES:
+        raise StoreError(f"name {name!r} has {size} bytes and a file's has at most {MAX_NAME_BYTES}; shorten it")
+    return name
 
 
 @contextmanager
@@ -105,8 +126,14 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool 
     descriptor = os.dup(root)
     try:
         for part in parts:
-            made = make and _make(part, descriptor)
-            below = os.open(part, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            made = False
+            try:
+                below = _open_part(part, descriptor)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                made = _make(part, descriptor)
+                below = _open_part(part, descriptor)
             try:
                 if made or keep:
                     sync_folder(descriptor, part)
@@ -174,6 +201,10 @@ def check_names(names: Sequence[str], where: str) -> None:
                 raise StoreError(
                     f"{where} holds the name {os.fsencode(name)!r}, which is not UTF-8; rename it"
                 ) from None
+
+
+def _open_part(part: str, parent: int) -> int:
+    return os.open(part, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=parent)
 
 
 def _make(part: str, parent: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Dict, List, Optional, Set, Tuple
 from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.manifest import SavedFile
-from prefect_dispatch.stores.folder import split_path
+from prefect_dispatch.stores.folder import check_name, split_path
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,7 @@ class MemoryLedger:
             self._store._folders.get(self._folder, {}).pop(name, None)
 
     def _path(self, name: str) -> str:
-        if not name or "/" in name or "\0" in name or name in (".", ".."):
-            raise StoreError(f"name {name!r} cannot be in a ledger; use one without '/' or NUL")
-        return _join(self._folder, name)
+        return _join(self._folder, check_name(name))
 
 
 def _join(folder: str, name: str) -> str:

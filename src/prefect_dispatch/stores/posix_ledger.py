@@ -12,6 +12,7 @@ from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import (
+    check_name,
     check_names,
     open_below,
     open_folder,
@@ -75,7 +76,7 @@ class PosixLedger:
 
     def names(self, after: str = "") -> List[str]:
         """List the regular files."""
-        where = self._place()
+        where = os.path.join(self._root, *self._parts)
         try:
             with told_as_store_errors(where), open_below(self._root, self._parts) as folder, os.scandir(folder) as scan:
                 names = [entry.name for entry in scan if entry.is_file(follow_symlinks=False)]
@@ -98,10 +99,8 @@ class PosixLedger:
         except Absent:
             pass
 
-    def _place(self, name: str = "") -> str:
-        if "/" in name or "\0" in name or name in (".", ".."):
-            raise StoreError(f"name {name!r} cannot be in a ledger; use one without '/' or NUL")
-        return os.path.join(self._root, *self._parts, name) if name else os.path.join(self._root, *self._parts)
+    def _place(self, name: str) -> str:
+        return os.path.join(self._root, *self._parts, check_name(name))
 
 
 def _create_empty(root: int, folder: int, name: str, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Callable, Mapping, Optional, Tuple
 
 from prefect_dispatch.errors import (
@@ -70,11 +71,11 @@ def publish_save(
         store.sync(publication.path, files)
         if still_whole is not None and not still_whole():
             raise Unpublishable(f"save {path!r} changed while it was published; publish it when it is whole")
-        store.ledger(manifests_folder(attempt)).create(manifest.name, content)
-        try:
+        # The manifest's name carries our nonce: one that exists is our own, made by a retry below us.
+        with suppress(Exists):
+            store.ledger(manifests_folder(attempt)).create(manifest.name, content)
+        with suppress(Exists):
             store.ledger(PUBLICATIONS).create(publication.name)
-        except Exists:
-            pass
     except NotDurable as error:
         _bar(store, attempt, publication, str(error))
         raise Barred(f"{_barred_text(publication.path)}: {error}") from error

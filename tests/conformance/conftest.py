@@ -1,0 +1,92 @@
+"""What the suites over every store share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.names import attempt_of, new_token
+from prefect_dispatch.stores.lineage_root import LineageRoot
+from prefect_dispatch.stores.memory import MemoryStore
+from prefect_dispatch.stores.posix import PosixStore
+
+
+@dataclass
+class Workbench:
+    """A fresh store, and the hands of a program that writes and deletes files in it."""
+
+    store: PosixStore | MemoryStore
+
+    def write(self, path: str, content: bytes = b"weights") -> None:
+        if isinstance(self.store, MemoryStore):
+            self.store.write(path, content)
+            return
+        place = Path(self.store.location, path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+
+    def delete(self, path: str) -> None:
+        if isinstance(self.store, MemoryStore):
+            self.store.delete(path)
+        elif (place := Path(self.store.location, path)).is_dir():
+            for entry in sorted(place.rglob("*"), reverse=True):
+                entry.rmdir() if entry.is_dir() else entry.unlink()
+            place.rmdir()
+        else:
+            place.unlink()
+
+    def read(self, path: str) -> bytes:
+        folder, _, name = path.rpartition("/")
+        return self.store.ledger(folder).read(name)
+
+
+@dataclass
+class Execution:
+    """One execution of a lineage, driven by a test."""
+
+    root: LineageRoot
+    bench: Workbench
+    epoch: Epoch
+    attempt: str
+    identity: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        return f"exec/{self.attempt}"
+
+    def save(self, name: str, step: int, content: bytes = b"weights", **options):
+        self.bench.write(f"{self.folder}/{name}/model.bin", content)
+        return self.publish(f"{self.folder}/{name}", step, **options)
+
+    def publish(self, path: str, step: int, **options):
+        return self.root.publish(self.epoch, self.attempt, path, step, identity=self.identity, **options)
+
+
+@pytest.fixture(params=["posix", "memory"])
+def bench(request, tmp_path) -> Workbench:
+    return Workbench(PosixStore(tmp_path / "root") if request.param == "posix" else MemoryStore())
+
+
+@pytest.fixture
+def root(bench) -> LineageRoot:
+    root = LineageRoot(bench.store)
+    root.prepare("record-1", "digits")
+    return root
+
+
+@pytest.fixture
+def begin(root, bench):
+    """Claim and start an execution."""
+
+    def start(generation: int = 0, submission: int = 1, restart: int = 0, **identity: str) -> Execution:
+        execution = Execution(
+            root, bench, Epoch(generation, submission, restart), attempt_of(new_token(), restart), identity
+        )
+        root.claim(execution.epoch, execution.attempt, "record-1", "run-1")
+        root.start(execution.epoch, execution.attempt, {"host": "node1"}, identity)
+        return execution
+
+    return start
