@@ -14,47 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from prefect_dispatch.format.names import new_token
-from prefect_dispatch.format.resume_choice import ResumeChoice
-from prefect_dispatch.format.saves import Saves
-from prefect_dispatch.format.submission import Notice, RestartSource, Submission
 from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState, Observation
 from prefect_dispatch.model.spec import Resources
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.schedulers.local_records import is_alive, read_record
 from prefect_dispatch.testing import plain_wrapper
+from prefect_dispatch.testing.plain_request import plain_request
 from prefect_dispatch.testing.scheduler_conformance import SchedulerCase, SchedulerConformance
 from prefect_dispatch.testing.scripted_answer import refuses
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
 
 WRAPPER = (sys.executable, "-I", plain_wrapper.__file__)
 BOUND = 20.0
-
-
-def new_request(folder: Path, *command: str, resources: Resources | None = None) -> SubmissionRequest:
-    document = Submission(
-        lineage="suite",
-        record="",
-        generation=0,
-        submission=1,
-        token=new_token(),
-        root=str(folder / "root"),
-        choice=ResumeChoice(),
-        saves=Saves(),
-        identity={},
-        notice=Notice(),
-        restart_source=RestartSource.ENVIRONMENT,
-    )
-    return SubmissionRequest(
-        document=document,
-        command=command,
-        setup=(),
-        workdir=folder,
-        environment={},
-        resources=resources or Resources(),
-        restarts_allowed=False,
-    )
 
 
 class LocalCase:
@@ -67,13 +39,13 @@ class LocalCase:
         return LocalScheduler(self.state_folder, slots=2, linger=timedelta(seconds=1), wrapper=WRAPPER)
 
     def exiting(self, code: int) -> SubmissionRequest:
-        return new_request(self.folder, "sh", "-c", f"exit {code}")
+        return plain_request(self.folder, "sh", "-c", f"exit {code}")
 
     def lasting(self) -> SubmissionRequest:
-        return new_request(self.folder, "sleep", "300")
+        return plain_request(self.folder, "sleep", "300")
 
     def impossible(self) -> SubmissionRequest:
-        return new_request(self.folder, "true", resources=Resources(nodes=2))
+        return plain_request(self.folder, "true", resources=Resources(nodes=2))
 
     async def submit_behind(self) -> ObjectRef:
         for _ in range(2):
@@ -115,12 +87,12 @@ class ScriptedCase:
         return self.scheduler
 
     def exiting(self, code: int) -> SubmissionRequest:
-        request = new_request(self.folder, "sh", "-c", f"exit {code}")
+        request = plain_request(self.folder, "sh", "-c", f"exit {code}")
         self.codes[request.token] = code
         return request
 
     def lasting(self) -> SubmissionRequest:
-        return new_request(self.folder, "sleep", "300")
+        return plain_request(self.folder, "sleep", "300")
 
     def impossible(self) -> SubmissionRequest:
         self.scheduler.script_submit(refuses("resources.nodes 2: there is one node"))

@@ -41,20 +41,30 @@ def wait_for(child: int) -> None:
 
 
 def _spawn(folder: ObjectFolder) -> int:
-    log = Path((read_record(folder.description) or {})["log"])
-    log.parent.mkdir(parents=True, exist_ok=True)
     environment = read_record(folder.environment) or {}
     arguments = [sys.executable, "-I", "-X", "utf8", str(LAUNCHER), str(folder.path), str(folder.restart)]
-    return os.posix_spawn(
-        sys.executable,
-        arguments,
-        environment,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-        setsigmask=(),
-        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-    )
+    log = _open_log(Path((read_record(folder.description) or {})["log"]))
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            arguments,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+        )
+    finally:
+        os.close(log)
+
+
+def _open_log(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not blocking while it is opened: a FIFO that nobody reads would keep the lock for ever.
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    os.set_blocking(log, True)
+    return log

@@ -109,16 +109,20 @@ class LocalState:
 
     def _acquire(self, descriptor: int, abandoned: Event) -> None:
         give_up = time.monotonic() + LOCK_BOUND.total_seconds()
-        while True:
+        while not self._try_acquire(descriptor):
             if abandoned.is_set():
-                raise SchedulerError(f"the call to {self.folder} was given up")
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() >= give_up:
-                    held = f"{LOCK_BOUND.total_seconds():g}s"
-                    raise SchedulerError(
-                        f"{self.folder / 'lock'} was held by others for {held}; find who holds it with fuser"
-                    ) from None
-                time.sleep(_LOCK_POLL_SECONDS)
+                break
+            if time.monotonic() >= give_up:
+                lock, bound = self.folder / "lock", f"{LOCK_BOUND.total_seconds():g}s"
+                raise SchedulerError(f"{lock} was held by others for {bound}; find who holds it with fuser")
+            time.sleep(_LOCK_POLL_SECONDS)
+        # Asked once the lock is held: a call that was given up while it waited must not do its work late.
+        if abandoned.is_set():
+            raise SchedulerError(f"the call to {self.folder} was given up")
+
+    def _try_acquire(self, descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
