@@ -8,18 +8,15 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Union
 
+from prefect_dispatch.format.message_lines import MAX_LINE_BYTES
+from prefect_dispatch.format.printable import printable
+
 MAX_STATE_BYTES = 64 * 1024
 """The longest resume state, in bytes of UTF-8: it travels in one environment variable, which Linux caps at 128 KiB."""
-MAX_LINE_BYTES = 512 * 1024
-"""The longest line that can be a message: the longest state and path with each byte as ``\\u00XX``, and room."""
-MAX_PREFIX_BYTES = 64
-"""The longest rank prefix, brackets and colon included."""
 MAX_TEXT = 1000
 """How many characters of a status, of a failure or of a refused line are kept."""
-KEYWORD = b"openjd_"
 
 _LINE = re.compile(rb"(\[[^\[\]]{1,61}\]:)?openjd_([a-z_]+):(.*)", re.DOTALL)
-_RANK = re.compile(rb"\[[^\[\]]{1,61}\]:\Z")
 _PERCENT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?\Z")
 
 
@@ -92,11 +89,6 @@ class Refused:
 Message = Union[CheckpointSave, Progress, Status, Fail]
 
 
-def starts_message(head: bytes) -> bool:
-    """Whether ``openjd_`` after these first bytes of a line can begin a message: nothing, or one rank prefix."""
-    return not head or (len(head) <= MAX_PREFIX_BYTES and _RANK.match(head) is not None)
-
-
 def parse_line(line: bytes) -> Union[Message, Refused, None]:
     """Read one line of a program's output, without its line end.
 
@@ -135,13 +127,6 @@ def parse_line(line: bytes) -> Union[Message, Refused, None]:
 def refused(line: bytes, reason: str) -> Refused:
     """Report a line that cannot be taken, in a form that any log can hold."""
     return Refused(printable(line[: MAX_TEXT * 4].decode("utf-8", "backslashreplace"))[:MAX_TEXT], reason)
-
-
-def printable(text: str) -> str:
-    """Write control characters, line ends and lone surrogates as escapes, so that text stays one harmless line."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _parse_save(payload: bytes) -> CheckpointSave:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import secrets
 from typing import Tuple
 
 from prefect_dispatch.errors import MalformedName, UsageError
@@ -34,11 +33,15 @@ def check_lineage(name: str) -> str:
 
 def new_token() -> str:
     """Make a submission's token: 16 lower-case base32 characters (80 bits) from the system's secrets."""
+    import secrets
+
     return base64.b32encode(secrets.token_bytes(10)).decode("ascii").lower()
 
 
 def new_nonce() -> str:
     """Make the mark by which a writer recognises its own document when it reads it back."""
+    import secrets  # Costs 3 ms, which a command that only reads need not spend.
+
     return secrets.token_hex(8)
 
 
@@ -108,10 +111,13 @@ def check_path(path: str) -> str:
         raise UsageError(f"path {path!r} is not UTF-8; rename the save") from None
     if size > MAX_PATH_BYTES:
         raise UsageError(
-            f"path {path!r} has {size} bytes and a publication's name holds at most {MAX_PATH_BYTES}; shorten the save's name"
+            f"path {path!r} has {size} bytes and a publication's name holds at most {MAX_PATH_BYTES}; "
+            "shorten the save's name"
         )
     if "\0" in path:
         raise UsageError(f"path {path!r} contains NUL; rename the save")
     if any(part in ("", ".", "..") for part in path.split("/")):
-        raise UsageError(f"path {path!r} is not relative and normalised; give it without '.', '..', '//' or a leading '/'")
+        raise UsageError(
+            f"path {path!r} is not relative and normalised; give it without '.', '..', '//' or a leading '/'"
+        )
     return path

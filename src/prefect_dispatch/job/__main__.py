@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import traceback
 from datetime import timedelta
 from typing import List, NoReturn, Optional, Sequence, Tuple
 
 from prefect_dispatch.errors import DispatchError, UsageError
 from prefect_dispatch.format.exit_codes import ExitCode
+from prefect_dispatch.format.printable import printable
 
 _INTERNAL = 70
 """EX_SOFTWARE of BSD's sysexits.h: a mistake of ours."""
@@ -132,10 +132,11 @@ def _duration(text: str) -> timedelta:
 
 def _fail(text: str, code: int) -> int:
     if os.environ.get("DISPATCH_DEBUG"):
+        import traceback
+
         traceback.print_exc()
-    line = text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     try:
-        print(f"dispatch-job: {line}", file=sys.stderr)
+        print(f"dispatch-job: {printable(text)}", file=sys.stderr)
     except OSError:
         pass
     return int(code)

@@ -6,14 +6,17 @@ import threading
 import time
 from collections import deque
 from datetime import timedelta
-from typing import Any, Callable, Deque, Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Tuple, Union
 
 from prefect_dispatch.errors import Absent, Barred, DispatchError, Unpublishable, UsageError
 from prefect_dispatch.format.journal import JournalKind
-from prefect_dispatch.format.messages import CheckpointSave, Fail, Progress, Refused, Status, parse_line, printable
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.job.saving import Saving
 from prefect_dispatch.stores.journal import Journal
+
+if TYPE_CHECKING:
+    from prefect_dispatch.format.messages import CheckpointSave
 
 _RETRY_DELAY = 1.0
 """Seconds between a look that failed and its one repetition."""
@@ -74,6 +77,8 @@ class Clerk:
 
     def take_line(self, line: bytes) -> None:
         """Take a line of the program that may be a message. Returns at once."""
+        from prefect_dispatch.format.messages import CheckpointSave, Fail, Progress, Status, parse_line
+
         message = parse_line(line)
         if message is None:
             return
@@ -87,7 +92,7 @@ class Clerk:
             self.failure = message.text
             self.note(JournalKind.FAIL, text=message.text)
         else:
-            self._refuse(message)
+            self._refuse(message.line, message.reason)
 
     def note(self, kind: JournalKind, **fields: Any) -> None:
         """Have an entry written into the journal. Returns at once."""
@@ -180,7 +185,7 @@ class Clerk:
             try:
                 self._twice(lambda: self._tell(self._saving.publish_said(save)))  # noqa: B023
             except (Absent, Unpublishable, UsageError) as error:
-                self._refuse(Refused(f"openjd_checkpoint_save of {printable(save.file or 'a state')}", str(error)))
+                self._refuse(f"openjd_checkpoint_save of {printable(save.file or 'a state')}", str(error))
 
     def _twice(self, act: Callable[[], None]) -> None:
         """Act, once more if the store or the folder fails, and give up if it fails again.
@@ -219,12 +224,11 @@ class Clerk:
                 self._changed.notify()
             self._latest[kind] = fields
 
-    def _refuse(self, message: Refused) -> None:
+    def _refuse(self, line: str, reason: str) -> None:
         self._refusals += 1
         if self._refusals <= _MAX_REFUSALS:
-            reason = printable(message.reason)
-            self._say(f"message refused: {reason}: {message.line[:200]}")
-            self.note(JournalKind.REFUSED, line=message.line, reason=reason)
+            self._say(f"message refused: {printable(reason)}: {line[:200]}")
+            self.note(JournalKind.REFUSED, line=line, reason=printable(reason))
         elif self._refusals == _MAX_REFUSALS + 1:
             self._say(f"more than {_MAX_REFUSALS} messages were refused; further ones are not reported")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import threading
 import time
 from datetime import timedelta
@@ -14,7 +13,7 @@ from prefect_dispatch.errors import NothingPublished, StoreError, UsageError
 from prefect_dispatch.format import contract
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.exit_codes import ExitCode
-from prefect_dispatch.format.messages import printable
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.saves import SaveKind
 from prefect_dispatch.job.execution import Execution, open_root
@@ -115,6 +114,8 @@ def show_check(root: Optional[str], as_json: bool) -> int:
 
 def show_environment() -> int:
     """Print the contract of this execution as shell exports."""
+    import shlex
+
     Execution.of_environment(os.environ)
     for name in _VARIABLES:
         print(f"export {name}={shlex.quote(os.environ.get(name, ''))}")

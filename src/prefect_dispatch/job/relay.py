@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import Callable, Deque, List, Optional
 
-from prefect_dispatch.job.message_lines import MessageLines
+from prefect_dispatch.format.message_lines import MessageLines
 
 _CHUNK = 1024 * 1024
 _LINE_PATIENCE = 0.5

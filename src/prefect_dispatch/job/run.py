@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import time
 from typing import Mapping, Optional, Sequence
 
@@ -14,8 +13,8 @@ from prefect_dispatch.format.contract import Contract
 from prefect_dispatch.format.durations import describe_duration
 from prefect_dispatch.format.exit_codes import RESERVED, ExitCode, program_exit_code
 from prefect_dispatch.format.journal import ExitNote, ExitReason, JournalKind
-from prefect_dispatch.format.messages import printable
 from prefect_dispatch.format.names import new_nonce
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.job.assignment import Assignment, check_command, refuse_inside_step
 from prefect_dispatch.job.clerk import Clerk
 from prefect_dispatch.job.execution import Execution, lineage_root_at
@@ -119,7 +118,7 @@ class _Run:
         root = execution.root
         root.prepare(record, execution.lineage)
         root.claim(execution.epoch, execution.attempt, record, new_nonce())
-        details = {**execution.details(), "host": socket.gethostname(), "pid": os.getpid(), "started_at": time.time()}
+        details = {**execution.details(), "host": os.uname().nodename, "pid": os.getpid(), "started_at": time.time()}
         root.start(execution.epoch, execution.attempt, details, execution.identity)
         self._started = True
         pin = root.pin(execution.epoch, execution.attempt, execution.choice, execution.identity)

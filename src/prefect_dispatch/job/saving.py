@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
 from prefect_dispatch.errors import DispatchError, Unpublishable, UsageError
-from prefect_dispatch.format.messages import CheckpointSave
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.saves import SaveKind
 from prefect_dispatch.job.execution import Execution
 from prefect_dispatch.job.watch import Found, watch_for
 from prefect_dispatch.stores.layout import exec_folder, snapshots_folder
+
+if TYPE_CHECKING:
+    from prefect_dispatch.format.messages import CheckpointSave
 
 _STATE_FILE = "state"
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import List
 
-from prefect_dispatch.format.messages import KEYWORD, MAX_LINE_BYTES, MAX_PREFIX_BYTES, starts_message
-
+KEYWORD = b"openjd_"
+MAX_LINE_BYTES = 512 * 1024
+"""The longest line that can be a message: the longest state and path with each byte as ``\\u00XX``, and room."""
+MAX_PREFIX_BYTES = 64
+"""The longest rank prefix, brackets and colon included."""
 _MAX_HEAD = MAX_PREFIX_BYTES + len(KEYWORD)
 
 
@@ -41,7 +44,7 @@ class MessageLines:
                 self._keep_tail(data[begin : begin + _MAX_HEAD + 1])
                 return lines
             end = _next_end(data, found)
-            if starts_message(data[begin:found]):
+            if _starts_message(data[begin:found]):
                 if end < 0:
                     self._message += data[begin : begin + MAX_LINE_BYTES + 1]
                     return lines
@@ -75,6 +78,11 @@ class MessageLines:
             self._skipping = True
         else:
             self._head = tail
+
+
+def _starts_message(head: bytes) -> bool:
+    """Whether the keyword after these first bytes of a line can begin a message: nothing, or one rank prefix."""
+    return not head or (len(head) <= MAX_PREFIX_BYTES and head.startswith(b"[") and head.endswith(b"]:"))
 
 
 def _next_end(data: bytes, start: int) -> int:
