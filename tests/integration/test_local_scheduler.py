@@ -541,7 +541,24 @@ class TestPreemption:
         assert (await laboratory.look(scheduler, old)).ended == (end,)
         assert scheduler.processes(new)
 
-    async def test_gives_notice_once_and_lets_a_program_end_in_its_own_time(self, laboratory: Laboratory) -> None:
+    async def test_gives_notice_once(self, laboratory: Laboratory) -> None:
+        # Given a job that counts its notices
+        count = "trap 'echo >> notices' TERM; touch ready-$NAME; while :; do sleep 0.05; done"
+        scheduler = laboratory.scheduler(linger=timedelta(seconds=1.5))
+        object = await scheduler.submit(laboratory.request("sh", "-c", count))
+        await laboratory.ready()
+
+        # When it is preempted, and somebody signals the launcher again
+        await scheduler.preempt(object)
+        notices = laboratory.workdir / "notices"
+        await laboratory.until(notices.exists, "the first notice came")
+        os.kill((read_record(laboratory.records(object).process) or {})["pid"], signal.SIGTERM)
+
+        # Then it was one to the end
+        await laboratory.until(lambda: not scheduler.processes(object), "the program is gone")
+        assert notices.read_text() == "\n"
+
+    async def test_lets_a_program_end_in_its_own_time(self, laboratory: Laboratory) -> None:
         scheduler = laboratory.scheduler(linger=LONG)
         object = await scheduler.submit(laboratory.request(*OBEDIENT))
         await laboratory.ready()
@@ -630,6 +647,22 @@ class TestStop:
         assert (laboratory.workdir / "noticed").exists()
 
 
+class TestShutdown:
+    async def test_a_signal_of_somebody_elses_reaches_the_program(self, laboratory: Laboratory) -> None:
+        # Given a running job
+        scheduler = laboratory.scheduler()
+        object = await scheduler.submit(laboratory.request(*OBEDIENT))
+        await laboratory.ready()
+
+        # When the machine shuts down, which begins with SIGTERM for everybody
+        os.kill((read_record(laboratory.records(object).process) or {})["pid"], signal.SIGTERM)
+
+        # Then the program can save, and it ended by itself
+        end = (await laboratory.until_state(scheduler, object, ObjectState.ENDED)).ended[0]
+        assert (laboratory.workdir / "noticed").exists()
+        assert (end.cause, end.exit) == (None, Exit(code=0))
+
+
 class TestTimeLimit:
     async def test_holds_with_nobody_calling(self, laboratory: Laboratory) -> None:
         # Given a job with a time limit that ignores SIGTERM
@@ -640,7 +673,7 @@ class TestTimeLimit:
 
         # When nobody calls the scheduler any more, then it is ended and gone
         await laboratory.until(laboratory.records(object).exit.exists, "the launcher is done")
-        assert scheduler.processes(object) == []
+        await laboratory.until(lambda: not scheduler.processes(object), "the program is gone")
         observation = await laboratory.look(scheduler, object)
         assert observation.ended[0].cause is Cause.TIMED_OUT and "1s" in observation.ended[0].evidence
         ended_at, started_at = observation.ended[0].ended_at, observation.started_at
@@ -712,6 +745,45 @@ class TestLoss:
     def _tamper(self, laboratory: Laboratory, object: ObjectRef, change: dict[str, object]) -> None:
         path = laboratory.records(object).process
         path.write_text(json.dumps({**(read_record(path) or {}), **change}))
+
+
+class TestWrapper:
+    """The same with the real wrapper, which claims, guards and publishes."""
+
+    async def test_runs_a_job_to_its_exit_code(self, laboratory: Laboratory) -> None:
+        # Given the scheduler as a block makes it
+        scheduler = LocalScheduler(laboratory.state_folder, 1, LONG)
+        (laboratory.workdir / "root").mkdir()
+
+        # When a job runs
+        object = await scheduler.submit(laboratory.request("sh", "-c", "echo $DISPATCH_ATTEMPT >> runs; exit 7"))
+        end = (await laboratory.until_state(scheduler, object, ObjectState.ENDED)).ended[0]
+
+        # Then it had its attempt, and its exit code comes out
+        assert (end.cause, end.exit) == (None, Exit(code=7))
+        assert laboratory.runs() == [f"{object.token}-0"]
+
+    @pytest.mark.parametrize("way", ["linger", "launcher killed"])
+    async def test_nothing_of_the_program_is_left(self, laboratory: Laboratory, way: str) -> None:
+        # Given a program that ignores SIGTERM, with a child in a session of its own
+        scheduler = LocalScheduler(laboratory.state_folder, 1, timedelta(seconds=1))
+        (laboratory.workdir / "root").mkdir()
+        script = "setsid sleep 300 & trap '' TERM; touch ready-$NAME; while :; do sleep 0.05; done"
+        object = await scheduler.submit(laboratory.request("sh", "-c", script))
+        await laboratory.ready()
+        assert len(scheduler.processes(object)) >= 2
+
+        # When it is preempted, or its launcher is killed
+        if way == "linger":
+            await scheduler.preempt(object)
+            assert scheduler.processes(object)
+        else:
+            os.kill((read_record(laboratory.records(object).process) or {})["pid"], signal.SIGKILL)
+
+        # Then in the end nothing of it lives
+        await laboratory.until(lambda: not laboratory.started(), "everything is gone")
+        cause = (await laboratory.look(scheduler, object)).ended[0].cause
+        assert cause is (Cause.PREEMPTED if way == "linger" else Cause.NODE_LOST)
 
 
 def test_a_zombie_is_not_alive() -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    # Isolated mode leaves out the folder that this package may be run from, so it is named, behind everything else.
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
+    # Isolated mode leaves out the folder that this package may be run from; first, so that it is this very version's.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from prefect_dispatch.schedulers.local_records import (
     ObjectFolder,
