@@ -33,20 +33,23 @@ PROGRESS_INTERVAL_SECONDS = 5.0
 
 async def report_plan(lineage: str, plan: Plan) -> None:
     """Show the plan as a table: cause, declared, effective, budget, why."""
-    table = [
+    notes = "".join(f"\n\n{note}" for note in plan.notes)
+    description = f"Plan of {lineage} on {plan.scheduler}{notes}"
+    await acreate_table_artifact(plan_table(plan), key=f"plan-{lineage}", description=description)
+
+
+def plan_table(plan: Plan) -> list[dict[str, str]]:
+    """A plan as tables show it: one row per cause."""
+    return [
         {
             "cause": str(row.cause),
             "declared": describe_rule(row.declared),
             "effective": describe_rule(row.effective),
-            "budget": row.effective.budget if row.effective.recovers else "",
+            "budget": str(row.effective.budget) if row.effective.recovers else "",
             "why": row.why,
         }
         for row in plan.rows
     ]
-    notes = "".join(f"\n\n{note}" for note in plan.notes)
-    await acreate_table_artifact(
-        table, key=f"plan-{lineage}", description=f"Plan of {lineage} on {plan.scheduler}{notes}"
-    )
 
 
 def describe_rule(rule: Rule) -> str:

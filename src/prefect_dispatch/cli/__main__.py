@@ -1,0 +1,69 @@
+"""The command line ``prefect-dispatch``. Each command is a module of its own, imported only when it is used."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from prefect_dispatch import __version__
+from prefect_dispatch.errors import DispatchError
+
+COMMANDS = {
+    "demo": "run the main job: a training that is preempted twice and ends as the same run",
+    "plan": "show what the rules of a job become, before anything starts",
+    "submit": "open a lineage with a job, or go on with it",
+    "status": "show lineages, or one",
+    "logs": "print the output of a lineage's newest execution",
+    "record": "print the facts of a lineage",
+    "timeline": "draw the timeline of a lineage",
+}
+IO_ERROR = 74
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        words: the command line without the program's name; that of the process where left out.
+
+    Returns:
+        The exit code: 0 done, 1 the job failed or was stopped, 2 usage, 65 malformed data, 69 store unreachable, 74
+        I/O, 75 the job is held.
+    """
+    arguments = sys.argv[1:] if words is None else list(words)
+    name = next((word for word in arguments if not word.startswith("-")), None)
+    parser = argparse.ArgumentParser(prog="prefect-dispatch", description="Long, preemptible jobs, run to their end.")
+    parser.add_argument("--version", action="version", version=f"prefect-dispatch {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command, text in COMMANDS.items():
+        sub = commands.add_parser(command, help=text, description=text[0].upper() + text[1:] + ".")
+        if command == name:
+            module = importlib.import_module(f"prefect_dispatch.cli.{command}")
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
+    options = parser.parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except DispatchError as error:
+        print(f"prefect-dispatch: {' '.join(str(error).split())}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader has seen enough; what is still buffered must not raise again at exit.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"prefect-dispatch: {error}", file=sys.stderr)
+        return IO_ERROR
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

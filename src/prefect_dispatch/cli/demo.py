@@ -1,0 +1,275 @@
+"""``prefect-dispatch demo``: a training, taken away twice while its old processes live on, ends as the same run."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from prefect_dispatch.cli.output import print_json, print_table
+from prefect_dispatch.cli.status import execution_rows
+from prefect_dispatch.cli.timeline import svg_timeline, text_timeline
+from prefect_dispatch.errors import LineageError, StoreError, UsageError
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.model.facts import Outcome
+from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.schedulers.local import LocalScheduler
+from prefect_dispatch.settings import state_folder
+from prefect_dispatch.stores.layout import exec_folder
+from prefect_dispatch.supervisor.assemble import root_view_of
+from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.history import History, history_of
+from prefect_dispatch.supervisor.places import check_root, known_lineages, open_record
+
+EPOCHS = 40
+SECONDS_PER_EPOCH = 0.5
+STUBBORN_SECONDS = 10.0
+"""How long the program goes on after it was asked to stop: a good deal longer than its replacement takes to start."""
+PREEMPTIONS = 2
+LINGER = timedelta(seconds=60)
+GIVE_UP_SECONDS = 240.0
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """One preemption, drawn from the seed: after so many saves of the execution, and a moment more."""
+
+    after_saves: int
+    pause_seconds: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("--store", metavar="PATH", type=Path, help="the root (default: a new folder of the user's)")
+    parser.add_argument("--seed", type=int, help="draws the moments of the preemptions (default: a new one, printed)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command. Exit 0 only if the interrupted run ended with the weights of the uninterrupted one."""
+    _need_scikit_learn()
+    seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    root = check_root(str((options.store or _new_root()).absolute()))
+    say = _silent if options.json else _say
+    say(f"seed {seed}, store {root}")
+    lineage = _free_lineage(root)
+    result, history = asyncio.run(_demonstrate(root, lineage, _draw(seed), say))
+    result = {"seed": seed, "lineage": lineage, "store": str(root), **result}
+    picture = root / f"{lineage}-timeline.svg"
+    picture.write_text(svg_timeline(lineage, history), encoding="utf-8")
+    result["timeline"] = str(picture)
+    if options.json:
+        print_json(result)
+    else:
+        _show(result, history)
+    return 0 if result["equal"] else 1
+
+
+def _draw(seed: int) -> list[Preemption]:
+    draw = random.Random(seed)
+    return [Preemption(draw.randint(3, 8), draw.uniform(0.0, 1.0)) for _ in range(PREEMPTIONS)]
+
+
+async def _demonstrate(
+    root: Path, lineage: str, preemptions: list[Preemption], say: Callable[[str], None]
+) -> tuple[dict[str, Any], History]:
+    """Run the same training twice: once as a job that is preempted, once in one go."""
+    state_path = root / ".demo" / lineage
+    scheduler = LocalScheduler(state_path, 1, LINGER)
+    spec = _spec(root, lineage, state_path)
+    one_go = asyncio.create_task(asyncio.to_thread(_train_in_one_go))
+    say("starting the training under supervise, and once more without interruption for comparison")
+    taker = asyncio.create_task(_take_away(root, lineage, scheduler, preemptions, say))
+    state = await _supervise(spec, root, lineage)
+    taker.cancel()
+    await asyncio.gather(taker, return_exceptions=True)
+    if state.finished is None or state.finished.outcome is not Outcome.SUCCEEDED:
+        why = state.finished.detail if state.finished is not None else "it was held"
+        raise LineageError(f"the demo's job did not succeed: {why}; see prefect-dispatch logs {lineage} --store {root}")
+    await _wait_for_old_processes(scheduler, state)
+    record = open_record(str(root), lineage, SystemClock())
+    history = history_of(record.entries(), root_view_of(lineage, state))
+    uninterrupted = await one_go
+    final = _final_digest(root / lineage, history)
+    return {
+        "executions": execution_rows(history),
+        "overlap_seconds": [round(row.overlap.total_seconds(), 2) for row in history.rows if row.overlap is not None],
+        "final_digest": final,
+        "uninterrupted_digest": uninterrupted,
+        "equal": final == uninterrupted,
+    }, history
+
+
+def _spec(root: Path, lineage: str, state_path: Path) -> JobSpec:
+    return JobSpec.read(
+        {
+            "lineage": lineage,
+            "command": [sys.executable, *_training(SECONDS_PER_EPOCH, STUBBORN_SECONDS)],
+            "workdir": str(root),
+            "store": {"root": str(root)},
+            "scheduler": {
+                "type": "local",
+                "state_folder": str(state_path),
+                "linger": f"{LINGER.total_seconds():g}s",
+            },
+            "saves": {"kind": "marker"},
+            "identity": {"data": "digits-1797", "epochs": EPOCHS},
+            "watch_interval": "200ms",
+        },
+        "the demo's job",
+    )
+
+
+async def _supervise(spec: JobSpec, root: Path, lineage: str) -> LineageState:
+    # Prefect takes seconds to import; by now the comparison is under way.
+    from prefect_dispatch.flows.supervise import supervise
+
+    await supervise(spec, return_state=True)
+    return open_record(str(root), lineage, SystemClock()).refresh()
+
+
+async def _take_away(
+    root: Path, lineage: str, scheduler: LocalScheduler, preemptions: list[Preemption], say: Callable[[str], None]
+) -> None:
+    """Play the cluster: preempt each of the first executions once it has saved as often as was drawn."""
+    record = open_record(str(root), lineage, SystemClock())
+    for number, preemption in enumerate(preemptions, start=1):
+        while True:
+            state = await asyncio.to_thread(record.refresh)
+            submission = state.newest
+            if submission is not None and submission.n == number and submission.object is not None:
+                saves = await asyncio.to_thread(_saves_of, lineage, state, submission.epoch(0))
+                if saves >= preemption.after_saves:
+                    break
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(preemption.pause_seconds)
+        if await scheduler.preempt(submission.object):
+            say(f"preempted {submission.epoch(0)} after {saves} saves; its processes live on")
+
+
+def _saves_of(lineage: str, state: LineageState, epoch: Epoch) -> int:
+    root = root_view_of(lineage, state)
+    publications = root.publications() if root is not None else None
+    return sum(1 for publication in publications or [] if publication.epoch == epoch)
+
+
+async def _wait_for_old_processes(scheduler: LocalScheduler, state: LineageState) -> None:
+    """The old processes end by themselves; what they did meanwhile is part of the picture."""
+    give_up = time.monotonic() + GIVE_UP_SECONDS
+    for submission in state.submissions:
+        while submission.object is not None and scheduler.processes(submission.object):
+            if time.monotonic() > give_up:
+                raise LineageError(f"processes of {submission.object} are still there after {GIVE_UP_SECONDS:g}s")
+            await asyncio.sleep(0.1)
+
+
+def _train_in_one_go() -> str:
+    """The digest of a run that nobody interrupts, by the same program without any of our parts."""
+    with tempfile.TemporaryDirectory(prefix="prefect-dispatch-demo-") as folder:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("DISPATCH_")}
+        done = subprocess.run(
+            [sys.executable, *_training(0.0, 0.0)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=GIVE_UP_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise LineageError(f"the uninterrupted training failed: {done.stderr.strip()[-500:]}")
+        return _read_digest(Path(folder) / "final.json")
+
+
+def _training(seconds_per_epoch: float, stubborn_seconds: float) -> list[str]:
+    return [
+        str(_program()),
+        "--epochs",
+        str(EPOCHS),
+        "--seconds-per-epoch",
+        f"{seconds_per_epoch:g}",
+        "--stubborn",
+        f"{stubborn_seconds:g}",
+    ]
+
+
+def _program() -> Path:
+    """The training program: beside this package where it was installed, else in the repository."""
+    package = Path(__file__).parents[1]
+    for place in (package / "examples", package.parents[1] / "examples"):
+        program = place / "train_digits.py"
+        if program.is_file():
+            return program
+    raise UsageError(f"train_digits.py is neither in {package / 'examples'} nor in the repository; install again")
+
+
+def _final_digest(lineage_root: Path, history: History) -> str:
+    return _read_digest(lineage_root / exec_folder(history.rows[-1].attempt) / "final.json")
+
+
+def _read_digest(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["digest"])
+    except (OSError, ValueError, KeyError) as error:
+        raise StoreError(f"{path} does not tell the digest of the final weights: {error}") from None
+
+
+def _new_root() -> Path:
+    return state_folder() / "demo" / time.strftime("%Y%m%d-%H%M%S")
+
+
+def _free_lineage(root: Path) -> str:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"store {root} cannot be made: {error.strerror}; give another --store") from None
+    taken = set(known_lineages(str(root)))
+    return next(name for name in ("digits", *(f"digits-{n}" for n in range(2, 10_000))) if name not in taken)
+
+
+def _need_scikit_learn() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("sklearn") is None:
+        raise UsageError("the demo needs scikit-learn: pip install 'prefect-dispatch[demo]'")
+
+
+def _show(result: dict[str, Any], history: History) -> None:
+    rows = [
+        {
+            "execution": row["epoch"],
+            "ended as": row["cause"] or "",
+            "lived beside the next": f"{row['overlap_seconds']:.1f} s" if row["overlap_seconds"] is not None else "",
+            "resumed from": row["resumed_from"],
+            "saves": f"{row['saves']}, to step {row['newest_step']}",
+        }
+        for row in result["executions"]
+    ]
+    print()
+    print_table(rows)
+    print()
+    print(text_timeline(result["lineage"], history))
+    print(f"picture:                      {result['timeline']}")
+    print(f"final weights:                {result['final_digest']}")
+    print(f"of an uninterrupted run:      {result['uninterrupted_digest']}")
+    print("the same run" if result["equal"] else "NOT the same run")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _silent(text: str) -> None:
+    pass

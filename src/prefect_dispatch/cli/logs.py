@@ -1,0 +1,78 @@
+"""``prefect-dispatch logs``: the output of a lineage's newest execution."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
+from prefect_dispatch.errors import LineageError, StoreError
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.schedulers.registry import scheduler_of
+
+POLL_SECONDS = 0.5
+CHUNK = 256 * 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("lineage", metavar="LINEAGE")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the lineage is over or held")
+    parser.add_argument("--submission", type=int, metavar="N", help="of this submission (default: the newest)")
+    add_store(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    record, state = existing_record(record_root_of(options), options.lineage)
+    n = options.submission
+    path = _path_of(state, options.lineage, n)
+    position = _print_from(path, 0)
+    while options.follow and n is None and state.open and state.hold is None:
+        time.sleep(POLL_SECONDS)
+        position = _print_from(path, position)
+        state = record.refresh()
+        with contextlib.suppress(LineageError):
+            newest = _path_of(state, options.lineage, None)
+            if newest != path:
+                path, position = newest, 0
+    _print_from(path, position)
+    return 0
+
+
+def _path_of(state: LineageState, lineage: str, n: int | None) -> str:
+    known = [each for each in state.submissions if each.object is not None and n in (None, each.n)]
+    if not known or known[-1].object is None or state.opened is None:
+        raise LineageError(
+            f"lineage {lineage!r} has no output yet" if n is None else f"{lineage!r} has no submission {n}"
+        )
+    path = scheduler_of(state.opened.scheduler).log(known[-1].object)
+    if path is None:
+        raise LineageError(f"the log of {known[-1].object} cannot be seen from this machine")
+    return path
+
+
+def _print_from(path: str, position: int) -> int:
+    """Print a log's bytes as they are, from a position on. Returns where it ends now."""
+    for chunk in _chunks(path, position):
+        sys.stdout.buffer.write(chunk)
+        position += len(chunk)
+    sys.stdout.buffer.flush()
+    return position
+
+
+def _chunks(path: str, position: int) -> Iterator[bytes]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"log {path} cannot be read: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as log:
+        log.seek(position)
+        while chunk := log.read(CHUNK):
+            yield chunk

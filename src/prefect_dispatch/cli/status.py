@@ -1,0 +1,117 @@
+"""``prefect-dispatch status``: all lineages of a store, or one."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from prefect_dispatch.cli.output import print_json, print_table
+from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
+from prefect_dispatch.errors import DispatchError
+from prefect_dispatch.model.state import Landing, LineageState
+from prefect_dispatch.supervisor.assemble import root_view_of
+from prefect_dispatch.supervisor.history import History, history_of, resumed_words
+from prefect_dispatch.supervisor.places import known_lineages
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("lineage", metavar="LINEAGE", nargs="?", help="one lineage; all where left out")
+    parser.add_argument("--json", action="store_true", help="print one JSON value")
+    add_store(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    record_root = record_root_of(options)
+    if options.lineage is None:
+        return _show_all(record_root, options.json)
+    record, state = existing_record(record_root, options.lineage)
+    history = history_of(record.entries(), root_view_of(options.lineage, state))
+    summary = summarise(options.lineage, history.state)
+    summary["executions"] = execution_rows(history)
+    if options.json:
+        print_json(summary)
+        return 0
+    print(f"{summary['lineage']}: {summary['state']}" + (f" — {summary['detail']}" if summary["detail"] else ""))
+    if record.unreadable:
+        print(f"read only: {record.unreadable}")
+    print_table([{name: _cell(value) for name, value in row.items()} for row in summary["executions"]])
+    return 0
+
+
+def _show_all(record_root: str, as_json: bool) -> int:
+    summaries: list[dict[str, Any]] = []
+    for lineage in known_lineages(record_root):
+        try:
+            summaries.append(summarise(lineage, existing_record(record_root, lineage)[1]))
+        except DispatchError as error:
+            summaries.append({"lineage": lineage, "state": "unreadable", "detail": str(error), "submissions": None})
+    if as_json:
+        print_json(summaries)
+    else:
+        print_table([{name: _cell(value) for name, value in each.items()} for each in summaries])
+        if not summaries:
+            print(f"no lineage in {record_root}")
+    return 0
+
+
+def summarise(lineage: str, state: LineageState) -> dict[str, Any]:
+    """One lineage in one line: its state in a word, and why."""
+    word, detail = _state_word(state)
+    return {
+        "lineage": lineage,
+        "generation": state.generation,
+        "state": word,
+        "submissions": len(state.submissions),
+        "spent": {str(cause): count for cause, count in state.spent.items()},
+        "detail": detail,
+        "final_save": state.finished.final_save if state.finished is not None else None,
+    }
+
+
+def execution_rows(history: History) -> list[dict[str, Any]]:
+    """The executions of a lineage, for scripts."""
+    return [
+        {
+            "epoch": str(row.epoch),
+            "state": str(row.state),
+            "cause": str(row.cause) if row.cause is not None else None,
+            "started_at": row.started_at.isoformat() if row.started_at is not None else None,
+            "ended_at": row.ended_at.isoformat() if row.ended_at is not None else None,
+            "overlap_seconds": round(row.overlap.total_seconds(), 2) if row.overlap is not None else None,
+            "resumed_from": resumed_words(row),
+            "saves": row.saves,
+            "newest_step": row.newest_step,
+            "attempt": row.attempt,
+        }
+        for row in history.rows
+    ]
+
+
+def _state_word(state: LineageState) -> tuple[str, str]:
+    if state.opened is None:
+        return "unreadable", "its first fact is of a newer version"
+    if state.finished is not None:
+        return str(state.finished.outcome), state.finished.detail
+    if state.hold is not None:
+        return "held", state.hold.opened.why
+    if state.stop is not None:
+        return "stopping", f"asked by {state.stop.who or 'a person'}"
+    submission = state.newest
+    if submission is None:
+        return "opened", ""
+    if submission.landing is not Landing.LANDED:
+        return "submitting", submission.detail
+    execution = submission.newest
+    if execution is None:
+        return "submitted", ""
+    if execution.ended is not None:
+        return "between executions", f"{submission.epoch(execution.restart)} ended as {execution.ended.cause}"
+    return str(execution.state), f"{submission.epoch(execution.restart)} on {', '.join(execution.nodes) or '?'}"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {count}" for name, count in value.items())
+    return "" if value is None else str(value)
