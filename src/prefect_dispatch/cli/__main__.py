@@ -24,6 +24,12 @@ COMMANDS = {
 IO_ERROR = 74
 
 
+def _quiet_prefect() -> None:
+    """Keep a temporary Prefect server, if one is started, from calling home and from logging into our output."""
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command.
 
@@ -42,6 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for command, text in COMMANDS.items():
         sub = commands.add_parser(command, help=text, description=text[0].upper() + text[1:] + ".")
         if command == name:
+            _quiet_prefect()
             module = importlib.import_module(f"prefect_dispatch.cli.{command}")
             module.add_arguments(sub)
             sub.set_defaults(run=module.run)

@@ -56,7 +56,10 @@ def supervise_here(job: ResolvedJob) -> int:
     """Carry a job in this process until it is over or held."""
     from prefect_dispatch.flows.supervise import supervise
 
-    asyncio.run(supervise(job.spec, return_state=True))
+    async def carry() -> None:
+        await supervise(job.spec, return_state=True)
+
+    asyncio.run(carry())
     state = open_record(job.record_root, job.spec.lineage, SystemClock()).refresh()
     if state.hold is not None:
         print(f"lineage {job.spec.lineage} is held: {state.hold.opened.why}", file=sys.stderr)
