@@ -15,7 +15,7 @@ from prefect_dispatch.stores.documents import create_once, read_document
 NAMES = [
     "a b",
     "[x]*?",
-    "it's \"so\"",
+    'it\'s "so"',
     "two\nlines",
     unicodedata.normalize("NFC", "é"),
     unicodedata.normalize("NFD", "é"),

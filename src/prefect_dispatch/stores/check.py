@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Optional
 
 from prefect_dispatch.errors import DispatchError, MalformedName
+from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import check_manifest_name
 from prefect_dispatch.format.names import split_attempt
@@ -76,7 +77,9 @@ class _Check:
 
     def run(self) -> List[Fault]:
         with self._reporting(FORMAT_DOCUMENT):
-            read_document(self._store.ledger(""), FORMAT_DOCUMENT, FORMAT_DOCUMENT)
+            document = read_document(self._store.ledger(""), FORMAT_DOCUMENT, FORMAT_DOCUMENT)
+            for name in ("record", "lineage"):
+                field(document, name, str, FORMAT_DOCUMENT)
         with self._reporting("."):
             for name in self._store.folders(""):
                 if name not in KNOWN_FOLDERS:
@@ -162,7 +165,8 @@ class _Check:
         whole_seen = False
         for publication in sorted(publications, key=lambda entry: entry.order, reverse=True):
             place = f"{PUBLICATIONS}/{publication.name}"
-            with self._reporting(place):
+            # A malformed name that the verdict depends on is reported at its own place already.
+            with self._reporting(place), suppress(MalformedName):
                 verdict = judge.judge(publication)
                 whole_seen = whole_seen or verdict.finding is Finding.WHOLE
                 text = f"save {publication.path!r}, step {publication.step}: {verdict.why}"
