@@ -57,7 +57,7 @@ class TestLinks:
         (folder / "pub").symlink_to(outside)
         ledger = store.ledger("pub")
         for call in (lambda: ledger.create("one"), lambda: ledger.read("secret"), ledger.names):
-            with pytest.raises(StoreError, match="pub.*symbolic link"):
+            with pytest.raises(StoreError, match=r"pub.*symbolic link"):
                 call()
         assert sorted(entry.name for entry in outside.iterdir()) == ["secret"]
 
@@ -115,7 +115,7 @@ class TestLinks:
         save = folder / "exec" / "a" / "save"
         (save / "deep").mkdir(parents=True)
         (save / "latest").symlink_to(target)
-        with pytest.raises(StoreError, match="latest.*leaves the save"):
+        with pytest.raises(StoreError, match=r"latest.*leaves the save"):
             store.files("exec/a/save")
 
     def test_a_file_that_became_a_link_is_not_the_published_one(self, store, folder, outside):
@@ -192,7 +192,7 @@ class TestFailingDisk:
     def test_a_folder_that_does_not_reach_the_disk_is_an_error(self, store, folder, monkeypatch, content):
         store.ledger("pub").create("before")
         fail_fsync(monkeypatch, lambda path: path.endswith("/pub"), errno.EIO)
-        with pytest.raises(NotDurable, match="pub/one.*Input/output"):
+        with pytest.raises(NotDurable, match=r"pub/one.*Input/output"):
             store.ledger("pub").create("one", content)
         with pytest.raises(NotDurable):
             store.ledger("pub").create("before", content)
@@ -271,9 +271,9 @@ class TestProbe:
 
     def test_a_root_that_cannot_be_made_is_unreachable(self, tmp_path):
         (tmp_path / "file").touch()
-        with pytest.raises(StoreUnreachable, match="file/root cannot be written: .*"):
+        with pytest.raises(StoreUnreachable, match="file/root cannot be written: "):
             PosixStore(tmp_path / "file" / "root").probe()
-        with pytest.raises(StoreUnreachable, match="file cannot be written: .*"):
+        with pytest.raises(StoreUnreachable, match="file cannot be written: "):
             PosixStore(tmp_path / "file").probe()
 
     @pytest.mark.parametrize("call", ["mkdir", "link", "open"])

@@ -24,7 +24,7 @@ from prefect_dispatch.stores.posix import PosixStore
 folder, attempt, path = sys.argv[1:]
 LineageRoot(PosixStore(Path(folder))).publish(Epoch(0, 1, 0), attempt, path, 1)
 """
-# strace -yy writes a descriptor with what it is open on: 5</root/pub>.
+# strace -y writes a descriptor with what it is open on: 5</root/pub>.
 _OPENED = re.compile(r"openat\(\S+<(?P<folder>[^>]*)>, \"(?P<name>[^\"]*)\", (?P<flags>\S+).* = \d+<")
 _SYNCED = re.compile(r"(?:fsync|fdatasync)\(\d+<(?P<path>[^>]*)>\)\s+= 0")
 _LINKED = re.compile(
@@ -48,21 +48,9 @@ def strace(tmp_path) -> str:
 
 def trace_publish(strace: str, folder: Path, attempt: str, path: str, output: Path) -> list[str]:
     """Publish in a traced child; return the calls below the root as ``verb path``, paths relative to the root."""
-    subprocess.run(
-        [
-            strace,
-            "-f",
-            "-y",
-            "-s",
-            "300",
-            "-e",
-            "trace=openat,fsync,fdatasync,link,linkat,rename,renameat,renameat2",
-            "-o",
-        ]
-        + [str(output), sys.executable, "-c", PUBLISH, str(folder), attempt, path],
-        check=True,
-        timeout=120,
-    )
+    kinds = "trace=openat,fsync,fdatasync,link,linkat,rename,renameat,renameat2"
+    command = [sys.executable, "-c", PUBLISH, str(folder), attempt, path]
+    subprocess.run([strace, "-f", "-y", "-s", "300", "-e", kinds, "-o", str(output), *command], check=True, timeout=120)
     calls = []
     for line in output.read_text(errors="replace").splitlines():
         assert not (_RENAMED.search(line) and str(folder) in line), line
