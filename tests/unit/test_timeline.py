@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -81,6 +83,30 @@ def test_an_execution_not_seen_again_after_its_end_overlaps_with_nobody() -> Non
     bars = [Bar("g0n1r0", "", at(0), at(100)), Bar("g0n2r0", "", at(100), at(200))]
     assert "both alive" not in draw_timeline("digits", bars, [], [], at(200))
     assert "both alive" not in draw_text_timeline("digits", bars, [], [], at(200))
+
+
+def test_an_overlap_ends_with_the_first_of_the_two() -> None:
+    bars = [Bar("g0n1r0", "", at(0), at(10), at(90)), Bar("g0n2r0", "", at(30), at(50)), Bar("g0n3r0", "", at(80))]
+    said = words(drawn(draw_timeline("digits", bars, [], [], at(100))))
+    assert [text for text in said if text.startswith("both alive")] == ["both alive 20 s"]
+
+
+def test_the_line_of_a_resume_starts_at_its_save_whatever_the_order_of_the_saves() -> None:
+    # given saves in no order, and more executions than are drawn
+    bars = [Bar(f"g0n{n}r0", "", at(n), at(n + 0.9), None, "", "", n - 1 if n else None) for n in range(50)]
+    ticks = [Tick(n, at(n + 0.5), n) for n in range(50)]
+    # when the picture is drawn with its saves in order, and in reverse
+    forward = draw_timeline("digits", bars, ticks, [], at(50))
+    backward = draw_timeline(
+        "digits",
+        [replace(bar, resumed_tick=50 - n if n else None) for n, bar in enumerate(bars)],
+        ticks[::-1],
+        [],
+        at(50),
+    )
+    # then it is the same, and a line whose save is not drawn is not there either
+    assert backward == forward
+    assert len(of_class(drawn(forward), "resume")) == 39
 
 
 def test_the_text_form_shows_the_same_in_80_columns() -> None:
@@ -182,6 +208,8 @@ def test_any_times_in_any_order_give_a_whole_picture(bars: list[Bar], marks: lis
     for element in root.iter(f"{SVG}rect"):
         assert float(element.get("width", "0")) >= 0
         assert -10 <= float(element.get("x", "0")) <= 900
+    for path in [*of_class(root, "saves")[:-1], *of_class(root, "late")[:-1]]:
+        assert all(236 <= int(x) <= 876 for x in re.findall(r"M(-?\d+)", path.get("d", "")))
     assert all(len(line) <= 80 for line in draw_text_timeline("any", bars, ticks, marks, at(0)).split("\n"))
 
 
