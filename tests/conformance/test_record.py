@@ -1,0 +1,251 @@
+"""The record, over every store: compare-and-append, snapshots, the open index, damage."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import timedelta
+
+import pytest
+
+from prefect_dispatch.errors import Exists, MalformedDocument, MalformedName, ReadOnlyLineage
+from prefect_dispatch.format.documents import FORMAT, encode
+from prefect_dispatch.model.capabilities import Capabilities
+from prefect_dispatch.model.facts import CarriedBy, Finished, Opened, Outcome, StopRequested
+from prefect_dispatch.model.fold import FOLD_VERSION, fold
+from prefect_dispatch.model.plan import plan
+from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.stores.memory import MemoryStore
+from prefect_dispatch.stores.posix import PosixStore
+from prefect_dispatch.supervisor.record import SNAPSHOT_EVERY, Record
+from prefect_dispatch.testing.manual_clock import ManualClock
+
+
+def opened() -> Opened:
+    spec = JobSpec.read({"lineage": "digits", "command": ["train"], "store": {"root": "/runs"}}, "job")
+    capabilities = Capabilities(scheduler="scripted", requeue=True, time_limit=True)
+    return Opened(
+        spec=spec,
+        plan=plan(spec, capabilities, root_visible=True),
+        identity={},
+        owner="someone",
+        root="/runs",
+        record_root="/runs",
+        workdir="/",
+        scheduler={"type": "scripted"},
+    )
+
+
+@pytest.fixture(params=["posix", "memory"])
+def stores(request, tmp_path):
+    if request.param == "posix":
+        return PosixStore(tmp_path / "digits"), PosixStore(tmp_path / ".dispatch")
+    return MemoryStore(), MemoryStore()
+
+
+@pytest.fixture
+def make(stores):
+    def make_record(writer: str | None = None) -> Record:
+        return Record(stores[0], stores[1].ledger("open"), "digits", ManualClock(), writer)
+
+    return make_record
+
+
+def test_facts_come_back_in_order_to_another_reader(make):
+    # given
+    record = make("me")
+    record.append(opened())
+    record.append(CarriedBy(flow_run="run-1"))
+    # when
+    entries = make().entries()
+    # then
+    assert [entry.seq for entry in entries] == [1, 2]
+    assert [entry.fact.kind for entry in entries] == ["opened", "carried_by"]
+    assert {entry.by for entry in entries} == {"me"}
+    assert make().refresh() == fold(entries)
+
+
+def test_of_two_who_read_the_same_state_one_appends(make):
+    # given
+    first, second = make(), make()
+    first.append(opened())
+    first.refresh(), second.refresh()
+    # when
+    first.append(CarriedBy(flow_run="first"))
+    # then
+    with pytest.raises(Exists):
+        second.append(CarriedBy(flow_run="second"))
+    assert second.refresh().carried_by == "first"
+    assert second.append(CarriedBy(flow_run="second")).carried_by == "second"
+
+
+def test_32_writers_lose_nothing_and_leave_no_gap(make):
+    # given
+    make().append(opened())
+    barrier = threading.Barrier(32)
+    faults: list[BaseException] = []
+
+    def write(name: str) -> None:
+        record = make(name)
+        barrier.wait()
+        try:
+            while True:
+                try:
+                    record.refresh()
+                    record.append(CarriedBy(flow_run=name))
+                    return
+                except Exists:
+                    continue
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=write, args=(f"writer-{n}",)) for n in range(32)]
+    # when
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    # then
+    assert faults == []
+    entries = make().entries()
+    assert [entry.seq for entry in entries] == list(range(1, 34))
+    assert {entry.fact.flow_run for entry in entries[1:]} == {f"writer-{n}" for n in range(32)}
+
+
+def test_a_reply_that_was_lost_is_ones_own_success(make, stores, monkeypatch):
+    # given a store that stores, then says that the name is taken, as a retried request does
+    record = make()
+    record.append(opened())
+    create = record._facts.create
+
+    def stored_then_refused(name: str, content: bytes) -> None:
+        create(name, content)
+        raise Exists(f"{name} exists")
+
+    monkeypatch.setattr(record._facts, "create", stored_then_refused)
+    # when
+    state = record.append(CarriedBy(flow_run="mine"))
+    # then
+    assert state.carried_by == "mine"
+    assert len(make().entries()) == 2
+
+
+def test_reading_begins_at_the_newest_snapshot_and_comes_to_the_same(make, stores):
+    # given
+    record = make()
+    record.append(opened())
+    for n in range(SNAPSHOT_EVERY + 10):
+        record.append(CarriedBy(flow_run=f"run-{n}"))
+    snapshots = stores[0].ledger(f"fold/{FOLD_VERSION}").names()
+    # when the facts before the snapshot can not be read any more
+    stores[0].ledger("record").remove(f"{3:020d}.json")
+    fresh = make()
+    state = fresh._newest_snapshot()
+    # then
+    assert snapshots == [f"{SNAPSHOT_EVERY:020d}.json"]
+    assert state.seq == SNAPSHOT_EVERY
+    assert fresh.refresh() == record.refresh()
+
+
+def test_a_snapshot_that_is_damaged_is_passed_over(make, stores):
+    # given
+    record = make()
+    record.append(opened())
+    for n in range(SNAPSHOT_EVERY):
+        record.append(CarriedBy(flow_run=f"run-{n}"))
+    snapshots = stores[0].ledger(f"fold/{FOLD_VERSION}")
+    snapshots.create(f"{SNAPSHOT_EVERY + 1:020d}.json", encode({"format": FORMAT, "state": {"seq": "many"}}))
+    # when
+    state = make().refresh()
+    # then
+    assert state == record.refresh()
+
+
+def test_the_open_index_follows_opening_and_finish(make, stores):
+    # given
+    index = stores[1].ledger("open")
+    record = make()
+    # when
+    record.append(opened())
+    while_open = index.names()
+    record.append(Finished(outcome=Outcome.SUCCEEDED))
+    # then
+    assert while_open == ["digits"]
+    assert index.names() == []
+
+
+@pytest.mark.parametrize("name", ["readme", "1.json", f"{0:020d}.json", f"{4:020d}.json.tmp", "²" * 20 + ".json"])
+def test_a_malformed_name_is_named_and_never_skipped(make, stores, name):
+    # given
+    make().append(opened())
+    stores[0].ledger("record").create(name, b"{}\n")
+    # when
+    with pytest.raises(MalformedName) as caught:
+        make().refresh()
+    # then
+    assert name in str(caught.value)
+    assert caught.value.exit_code == 65
+
+
+def test_a_missing_fact_in_the_middle_is_named(make, stores):
+    # given
+    record = make()
+    record.append(opened())
+    for n in range(3):
+        record.append(CarriedBy(flow_run=str(n)))
+    stores[0].ledger("record").remove(f"{3:020d}.json")
+    # when
+    with pytest.raises(MalformedDocument) as caught:
+        make().refresh()
+    # then
+    assert f"{3:020d}.json is missing" in str(caught.value)
+
+
+def test_a_fact_of_an_unknown_kind_makes_the_lineage_read_only_and_says_so(make, stores):
+    # given
+    record = make()
+    record.append(opened())
+    fact = {**record.entries()[0].document(), "seq": 2, "kind": "teleported"}
+    stores[0].ledger("record").create(f"{2:020d}.json", encode(fact))
+    # when
+    other = make()
+    state = other.refresh()
+    # then
+    assert state.seq == 1
+    assert "teleported" in (other.unreadable or "")
+    with pytest.raises(ReadOnlyLineage):
+        other.append(StopRequested(intent="abandon"))
+
+
+def test_a_fact_of_a_newer_format_makes_the_lineage_read_only(make, stores):
+    # given
+    record = make()
+    record.append(opened())
+    fact = {**record.entries()[0].document(), "seq": 2, "format": FORMAT + 1}
+    stores[0].ledger("record").create(f"{2:020d}.json", encode(fact))
+    # when
+    other = make()
+    other.refresh()
+    # then
+    with pytest.raises(ReadOnlyLineage):
+        other.append(CarriedBy(flow_run="run"))
+
+
+def test_the_id_is_made_once_and_shared(make):
+    assert make().id() == make().id()
+    assert len(make().id()) == 32
+
+
+def test_facts_carry_the_clock_and_a_nonce_of_their_own(make, stores):
+    # given
+    clock = ManualClock()
+    record = Record(stores[0], stores[1].ledger("open"), "digits", clock)
+    record.append(opened())
+    clock.turn(timedelta(hours=1))
+    record.append(CarriedBy(flow_run="run"))
+    # when
+    first, second = record.entries()
+    # then
+    assert second.at - first.at == timedelta(hours=1)
+    assert first.nonce != second.nonce
+    assert json.loads(first.encode())["format"] == FORMAT
