@@ -182,27 +182,23 @@ class Clerk:
     def _publish_said(self) -> None:
         while self._saves:
             save = self._saves.popleft()
-            try:
-                self._twice(lambda: self._tell(self._saving.publish_said(save)))  # noqa: B023
-            except (Absent, Unpublishable, UsageError) as error:
-                self._refuse(f"openjd_checkpoint_save of {printable(save.file or 'a state')}", str(error))
+            self._twice(lambda: self._publish_one_said(save))  # noqa: B023
+
+    def _publish_one_said(self, save: CheckpointSave) -> None:
+        try:
+            self._tell(self._saving.publish_said(save))
+        except Barred:
+            raise
+        except (Absent, Unpublishable, UsageError) as error:
+            # The save is not what the program says, which is its own affair; the store is not to blame.
+            self._refuse(f"openjd_checkpoint_save of {printable(save.file or 'a state')}", str(error))
 
     def _twice(self, act: Callable[[], None]) -> None:
-        """Act, once more if the store or the folder fails, and give up if it fails again.
-
-        Raises:
-            Absent, Unpublishable, UsageError: the save itself is refused; the store is not to blame.
-        """
+        """Act, once more if it fails, and give up on the saves if it fails again."""
         for last in (False, True):
             try:
                 act()
                 return
-            except Barred as error:
-                self._fault(error)
-                self._give_up(str(error))
-                return
-            except (Absent, Unpublishable, UsageError):
-                raise
             except (DispatchError, OSError) as error:
                 self._fault(error)
                 if last:

@@ -106,7 +106,7 @@ class _Run:
         self._clerk.start()
         ending = self._see_to_end(program)
         if not self._relay.drain(OUTPUT_GRACE):
-            self._relay.say("a process outside of this execution holds the program's output open; going on without it")
+            self._relay.say("the program's output has no end: a stranger holds it open, or nobody reads ours; going on")
         self._clerk.finish(self._ended_well(ending))
         code = self._tell_end(ending)
         self._relay.close(READER_GRACE)

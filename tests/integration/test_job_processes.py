@@ -1,0 +1,286 @@
+"""What happens to a program's processes: notices, ends, losses. Nothing of them may be left, nothing may hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from prefect_dispatch.format.journal import ExitReason
+from prefect_dispatch.format.submission import Notice
+
+WRITE_PID = """
+import os, signal, sys, time
+def tell(name):
+    with open(name + ".new", "w") as file:
+        file.write(f"{os.getpid()}\\n")
+    os.rename(name + ".new", name)
+"""
+DEAF = WRITE_PID + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntell('leader')\ntime.sleep(60)\n"
+CHILDREN = (
+    WRITE_PID
+    + """
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        tell("orphan")
+        time.sleep(60)
+    os._exit(0)
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.environ.clear()
+    tell("own-session")
+    time.sleep(60)
+while not (os.path.exists("orphan") and os.path.exists("own-session")):
+    time.sleep(0.01)
+tell("leader")
+"""
+)
+PIDS = ("leader", "orphan", "own-session")
+
+
+def python(program: str) -> tuple[str, str, str]:
+    return (sys.executable, "-c", program)
+
+
+def notice(seconds: float, name: str = "TERM") -> Notice:
+    return Notice(name, timedelta(seconds=seconds))
+
+
+def test_a_program_that_ignores_the_notice_is_killed_when_its_period_is_over(job: Any, alive: Any, end: Any) -> None:
+    process = job.start(*python(DEAF), notice=notice(0.3))
+    leader = job.pid("leader")
+
+    process.send_signal(signal.SIGTERM)
+    ended = end(process)
+
+    assert ended.returncode == 137
+    assert not alive(leader)
+    note = job.exit_note()
+    assert (note.reason, note.signal) == (ExitReason.KILLED, signal.SIGKILL)
+    (entry,) = job.journal("notice")
+    assert entry == {"signal": "TERM", "cause": "SIGTERM received", "period_seconds": 0.3}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_the_notice_reaches_the_program_as_the_signal_that_it_asked_for(job: Any, end: Any, number: int) -> None:
+    program = WRITE_PID + ("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))\ntell('leader')\ntime.sleep(60)\n")
+    process = job.start(*python(program), notice=notice(10, "USR1"))
+    job.pid("leader")
+
+    process.send_signal(number)
+    ended = end(process)
+
+    assert ended.returncode == 7
+    assert b"dispatch: notice: SIGUSR1 to the program" in ended.stdout
+    assert job.exit_note().reason is ExitReason.NOTICE
+
+
+def test_case_24_the_notice_reaches_a_program_behind_a_shell(job: Any, end: Any) -> None:
+    program = WRITE_PID + (
+        "signal.signal(signal.SIGTERM, lambda *_: (tell('noticed'), sys.exit(0)))\ntell('leader')\ntime.sleep(60)\n"
+    )
+    (job.folder / "train.py").write_text(program)
+    process = job.start("sh", "-c", f"{sys.executable} train.py; true")
+    job.pid("leader")
+
+    process.send_signal(signal.SIGTERM)
+    end(process)
+
+    assert (job.folder / "noticed").exists()
+
+
+def test_case_26_a_second_notice_neither_kills_nor_shortens_the_period(job: Any, end: Any, wait_until: Any) -> None:
+    program = WRITE_PID + (
+        "count = 0\n"
+        "def save(*_):\n"
+        "    global count; count += 1; tell(f'notice-{count}')\n"
+        "signal.signal(signal.SIGTERM, save)\ntell('leader')\n"
+        "while not os.path.exists('finish'):\n    time.sleep(0.01)\n"
+        "sys.exit(10 + count)\n"
+    )
+    process = job.start(*python(program))
+    job.pid("leader")
+
+    process.send_signal(signal.SIGTERM)
+    job.pid("notice-1")
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        process.send_signal(number)
+    (job.folder / "finish").touch()
+    ended = end(process)
+
+    assert ended.returncode == 11
+    assert len(job.journal("notice")) == 1
+
+
+def test_case_27_a_notice_before_the_program_is_there_starts_nothing(job: Any) -> None:
+    document = job.document()
+    wrapper = (
+        "import os, signal, sys\n"
+        "from prefect_dispatch.stores.lineage_root import LineageRoot\n"
+        "LineageRoot.pin = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "from prefect_dispatch.job.__main__ import main\n"
+        f"sys.exit(main(['run', '--submission', {str(document)!r}, '--', 'touch', 'ran']))\n"
+    )
+
+    ended = subprocess.run(python(wrapper), cwd=job.folder, env=job.environment(), capture_output=True, timeout=20)
+
+    assert ended.returncode == 143, ended.stderr
+    assert not (job.folder / "ran").exists()
+    note = job.exit_note()
+    assert (note.program_started, note.own_exit_code, note.reason) == (False, 143, ExitReason.NOTICE)
+
+
+def test_a_save_made_after_the_notice_is_published(job: Any, end: Any) -> None:
+    program = WRITE_PID + (
+        "def save(*_):\n"
+        "    folder = os.environ['DISPATCH_EXEC_DIR']\n"
+        "    open(folder + '/last', 'w').write('x'); open(folder + '/last.complete', 'w').write('9'); sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, save)\ntell('leader')\ntime.sleep(60)\n"
+    )
+    process = job.start(*python(program), watch_interval=timedelta(hours=1))
+    job.pid("leader")
+
+    process.send_signal(signal.SIGTERM)
+    ended = end(process)
+
+    assert ended.returncode == 3
+    assert job.steps() == [9]
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_case_25_nothing_is_left_of_a_leader_that_ended_while_its_children_go_on(
+    job: Any, alive: Any, code: int
+) -> None:
+    ended = job.run(*python(CHILDREN + f"sys.exit({code})"))
+
+    assert ended.returncode == code
+    assert not any(alive(job.pid(name)) for name in PIDS)
+
+
+def test_case_25_nothing_is_left_when_the_notice_period_is_over(job: Any, alive: Any, end: Any) -> None:
+    process = job.start(
+        *python(CHILDREN + "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"), notice=notice(0.2)
+    )
+    pids = [job.pid(name) for name in PIDS]
+
+    process.send_signal(signal.SIGTERM)
+    ended = end(process)
+
+    assert ended.returncode == 137
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_nothing_is_left_of_the_program_when_the_wrapper_is_killed(
+    job: Any, alive: Any, end: Any, wait_until: Any
+) -> None:
+    process = job.start(*python(CHILDREN + "time.sleep(60)"))
+    pids = [job.pid(name) for name in PIDS]
+
+    process.kill()
+
+    wait_until(lambda: not any(alive(pid) for pid in pids))
+    end(process)
+
+
+def test_nothing_is_left_when_the_guardian_is_killed_and_the_run_says_so(job: Any, alive: Any, end: Any) -> None:
+    process = job.start(*python(CHILDREN + "time.sleep(60)"))
+    pids = [job.pid(name) for name in PIDS]
+    guardian = parent_of(pids[0])
+
+    os.kill(guardian, signal.SIGKILL)
+    ended = end(process)
+
+    assert ended.returncode == 1
+    assert not any(alive(pid) for pid in pids)
+    assert job.exit_note().reason is ExitReason.GUARDIAN_LOST
+
+
+def test_a_process_that_left_the_tree_is_found_by_the_attempt_in_its_environment(
+    job: Any, alive: Any, end: Any
+) -> None:
+    """As Slurm's daemon starts the tasks of ``srun``: not below the wrapper, with the program's environment."""
+    process = job.start(*python(WRITE_PID + "tell('leader')\nwhile not os.path.exists('finish'): time.sleep(0.01)"))
+    job.pid("leader")
+    outside = subprocess.Popen(["sleep", "60"], env={**os.environ, "DISPATCH_ATTEMPT": job.attempt()})
+    bystander = subprocess.Popen(["sleep", "60"], env={**os.environ, "DISPATCH_ATTEMPT": job.attempt(2)})
+    try:
+        (job.folder / "finish").touch()
+        ended = end(process)
+
+        assert ended.returncode == 0
+        assert outside.wait(20) == -signal.SIGKILL
+        assert bystander.poll() is None
+    finally:
+        for other in (outside, bystander):
+            other.kill()
+            other.wait()
+
+
+def test_case_20_a_stranger_that_holds_the_output_open_does_not_hold_up_the_run(job: Any, end: Any) -> None:
+    """Nothing that the guardian can know of: the descriptor was taken through ``/proc``."""
+    process = job.start(*python(WRITE_PID + "tell('leader')\nwhile not os.path.exists('finish'): time.sleep(0.01)"))
+    held = os.open(f"/proc/{job.pid('leader')}/fd/1", os.O_WRONLY)
+    try:
+        (job.folder / "finish").touch()
+        ended = end(process)
+    finally:
+        os.close(held)
+
+    assert ended.returncode == 0
+    assert b"a stranger holds it open" in ended.stdout
+
+
+def test_the_last_lines_of_a_filter_behind_the_leader_are_not_cut_off(job: Any) -> None:
+    ended = job.run("sh", "-c", "(sleep 0.2; echo late) & echo early")
+
+    assert b"early\nlate\n" in ended.stdout
+
+
+def test_a_stopped_program_is_killed_too(job: Any, alive: Any, end: Any) -> None:
+    process = job.start(*python(DEAF), notice=notice(0.1))
+    leader = job.pid("leader")
+    os.kill(leader, signal.SIGSTOP)
+
+    process.send_signal(signal.SIGTERM)
+
+    assert end(process).returncode == 137
+    assert not alive(leader)
+
+
+def test_the_program_leads_a_group_of_its_own_and_has_no_signal_ignored_or_blocked(job: Any) -> None:
+    ended = job.run("sh", "-c", "grep -E 'SigIgn|SigBlk|NSpgid|NSpid' /proc/$$/status")
+
+    shown = dict(line.split(":\t") for line in ended.stdout.decode().splitlines() if ":\t" in line)
+    assert shown["SigBlk"] == shown["SigIgn"] == "0" * 16
+    assert shown["NSpgid"] == shown["NSpid"]
+
+
+def parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
+
+
+def test_a_silent_job_costs_next_to_nothing(job: Any, end: Any) -> None:
+    process = job.start("sleep", "60", watch_interval=timedelta(seconds=5))
+    time.sleep(1.0)  # Past the start, which is what may cost something.
+    before = cpu_seconds(process.pid)
+    time.sleep(2.0)
+
+    assert cpu_seconds(process.pid) - before <= 0.02 * 2.0
+    process.send_signal(signal.SIGTERM)
+    assert end(process).returncode == 143
+
+
+def cpu_seconds(pid: int) -> float:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
