@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Tuple
 
 from prefect_dispatch.errors import MalformedName, UsageError
@@ -10,6 +11,8 @@ from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import check_path, decode_part, encode_part
 
 MAX_STEP = 2**63 - 1
+
+_parse_epoch = lru_cache(maxsize=1024)(Epoch.parse)  # 100,000 names of a root share a few epochs
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Publication:
                 raise MalformedName("it has not three parts with '-' between them")
             if len(parts[1]) != 20 or not parts[1].isascii() or not parts[1].isdigit():
                 raise MalformedName(f"step {parts[1]!r} is not written as 20 digits")
-            return cls(Epoch.parse(parts[0]), int(parts[1]), decode_part(parts[2]))
+            return cls(_parse_epoch(parts[0]), int(parts[1]), decode_part(parts[2]))
         except (MalformedName, UsageError) as error:
             raise MalformedName(
                 f"pub/{name} is not a publication's name: {error}; find out who wrote it, then move it away"
