@@ -1,4 +1,4 @@
-"""Prefect flows that run long, preemptible jobs to their end. Light on purpose: the helper in the job imports it too."""
+"""Prefect flows that run long, preemptible jobs to their end. Light: the helper inside the job imports it too."""
 
 from __future__ import annotations
 
