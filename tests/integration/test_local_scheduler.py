@@ -22,9 +22,10 @@ from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState, Observation
 from prefect_dispatch.model.spec import Resources
+from prefect_dispatch.schedulers import local_object
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.schedulers.local_launch import LAUNCHER
-from prefect_dispatch.schedulers.local_records import ObjectFolder, create_once, is_alive, read_record, stamp
+from prefect_dispatch.schedulers.local_records import ObjectFolder, Record, create_once, is_alive, read_record, stamp
 from prefect_dispatch.testing import plain_wrapper
 from prefect_dispatch.testing.plain_request import plain_request
 
@@ -88,6 +89,10 @@ class Laboratory:
         """Every living process that this laboratory started: its mark is in the environment of all of them."""
         mark = f"LABORATORY={self.folder}".encode()
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if mark in _environment(pid)]
+
+    def launchers(self, object: ObjectRef) -> list[int]:
+        path = str(self.records(object).path).encode()
+        return [pid for pid in self.started() if path in _arguments(pid)]
 
     async def close(self) -> None:
         for pid in self.started():
@@ -270,8 +275,6 @@ class TestLaunch:
         # Given a queued object of which somebody said that it was never started
         scheduler = laboratory.scheduler()
         await scheduler.submit(laboratory.request(*STUBBORN))
-        await laboratory.ready()
-        alone = len(laboratory.started())
         late = await scheduler.submit(laboratory.request(*COUNTED))
         records = laboratory.records(late)
         create_once(records.launch, stamp())
@@ -283,12 +286,35 @@ class TestLaunch:
             sys.executable, *arguments, env={"LABORATORY": str(laboratory.folder)}
         )
         assert await child.wait() == 0
-        await laboratory.until(lambda: len(laboratory.started()) == alone, "the launcher is gone")
+        await laboratory.until(lambda: not laboratory.launchers(late), "the launcher is gone")
 
         # Then nothing ran, and it is told as a failed launch
         end = (await laboratory.look(scheduler, late)).ended[0]
         assert end.cause is Cause.LAUNCH_FAILED
         assert not records.exit.exists() and laboratory.runs() == []
+
+    async def test_a_launcher_whose_object_has_ended_starts_nothing(self, laboratory: Laboratory) -> None:
+        # Given an object that was stopped after somebody had set out to start it
+        scheduler = laboratory.scheduler()
+        await scheduler.submit(laboratory.request(*STUBBORN))
+        object = await scheduler.submit(laboratory.request(*COUNTED))
+        records = laboratory.records(object)
+        environment = records.environment.read_text()
+        create_once(records.launch, stamp())
+        await scheduler.stop(object, Notice("TERM", LONG))
+        records.environment.write_text(environment)
+
+        # When its launcher comes up
+        arguments = ("-I", str(LAUNCHER), str(records.path), "0")
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, env={"LABORATORY": str(laboratory.folder)}
+        )
+        assert await child.wait() == 0
+        await laboratory.until(lambda: not laboratory.launchers(object), "the launcher is gone")
+
+        # Then nothing ran, and it is stopped
+        assert laboratory.runs() == [] and "failed" in (read_record(records.exit) or {})
+        assert (await laboratory.look(scheduler, object)).ended[0].cause is Cause.STOPPED
 
 
 REFUSALS = {
@@ -416,6 +442,7 @@ class TestCrash:
         assert await scheduler.find(token) is None
         assert await scheduler.find(token) is None
         assert laboratory.runs() == []
+        assert os.listdir(laboratory.state_folder / "queue") == []
 
         # And what it left is in nobody's way
         object = await scheduler.submit(laboratory.request(*COUNTED, token=token))
@@ -474,8 +501,9 @@ class TestCrash:
                 async with asyncio.timeout(0.1):
                     await scheduler.submit(request)
 
-        # Then it never lands
-        assert await scheduler.find(request.token) is None
+        # Then it never lands, however long its thread goes on
+        await asyncio.get_running_loop().shutdown_default_executor()
+        assert os.listdir(laboratory.state_folder / "objects") == []
         assert os.listdir(laboratory.state_folder / "queue") == []
 
 
@@ -569,6 +597,27 @@ class TestPreemption:
         await laboratory.until(lambda: not scheduler.processes(object), "the program is gone")
         assert (laboratory.workdir / "noticed").exists()
         assert (await laboratory.look(scheduler, object)).ended[0].cause is Cause.PREEMPTED
+
+    async def test_wakes_the_launcher_and_a_lost_node_does_not(
+        self, laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Given two running jobs, and a look at the signals that are sent
+        scheduler = laboratory.scheduler(slots=2)
+        preempted = await scheduler.submit(laboratory.request(*STUBBORN, name="a"))
+        lost = await scheduler.submit(laboratory.request(*STUBBORN, name="b"))
+        await laboratory.ready("a")
+        await laboratory.ready("b")
+        sent: list[tuple[int, int]] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(local_object.os, "kill", lambda pid, number: sent.append((pid, number)))
+
+            # When one is preempted and the other's node is lost
+            await scheduler.preempt(preempted)
+            await scheduler.lose_node(lost)
+
+        # Then only the first one's launcher was told at once
+        pid = (read_record(laboratory.records(preempted).process) or {})["pid"]
+        assert sent == [(pid, signal.SIGTERM)]
 
     async def test_is_noticed_without_its_signal(self, laboratory: Laboratory) -> None:
         # Given a running job
@@ -741,6 +790,23 @@ class TestLoss:
         # And a person can stop it
         await scheduler.stop(object, None)
         assert (await laboratory.look(scheduler, object)).ended[0].cause is Cause.STOPPED
+
+    async def test_is_not_told_of_a_launcher_that_recorded_the_exit_just_now(
+        self, laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Given a launcher that records its exit and ends between one look and the next
+        scheduler = laboratory.scheduler()
+        object = await scheduler.submit(laboratory.request(*STUBBORN))
+        await laboratory.ready()
+
+        def exits_meanwhile(process: Record) -> bool:
+            create_once(laboratory.records(object).exit, {"code": 0, **stamp()})
+            return False
+
+        monkeypatch.setattr(local_object, "is_alive", exits_meanwhile)
+
+        # Then it is the exit that counts
+        assert (await laboratory.look(scheduler, object)).ended[0].exit == Exit(code=0)
 
     def _tamper(self, laboratory: Laboratory, object: ObjectRef, change: dict[str, object]) -> None:
         path = laboratory.records(object).process
