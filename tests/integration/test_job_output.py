@@ -187,3 +187,15 @@ def test_an_output_that_nobody_reads_does_not_keep_the_notice_from_the_program(j
 
     assert process.wait(20) == 143
     assert job.exit_note().signal == signal.SIGTERM
+
+
+def test_an_output_that_was_closed_beforehand_takes_nothing_of_ours(job: Any) -> None:
+    """Else one of our own pipes would get the number 1, and the log would go into it."""
+    command = (
+        f"exec {sys.executable} -m prefect_dispatch.job run --submission {job.document()} -- sh -c 'echo hello' >&-"
+    )
+
+    ended = subprocess.run(["sh", "-c", command], env=job.environment(), capture_output=True, timeout=20)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert job.exit_note().own_exit_code == 0

@@ -130,6 +130,12 @@ class Clerk:
             self._say(f"journal entry {kind.value!r} is lost: {printable(str(error))}")
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:  # A clerk that dies silently would lose saves silently.
+            self._give_up(f"internal error: {type(error).__name__}: {error}")
+
+    def _work(self) -> None:
         while True:
             with self._changed:
                 if not (self._stopping or self._saves or self._notes):

@@ -45,9 +45,13 @@ class Notices:
         Raises:
             Noticed: one came before.
         """
-        self._starting = False
+        self.raise_no_more()
         if self.first is not None:
             raise Noticed(self.first)
+
+    def raise_no_more(self) -> None:
+        """From now on a notice is only noted."""
+        self._starting = False
 
     def wake(self) -> None:
         """Make the descriptor readable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -14,6 +15,8 @@ from prefect_dispatch.job.guardian import KILL_WITHIN, Guardian
 from prefect_dispatch.job.processes import become_subreaper, kill_all, reap
 
 _F_SETPIPE_SZ = 1031
+_NO_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP)
+"""What execve(2) says of a file that is the caller's mistake."""
 _PIPE_BYTES = 1024 * 1024
 """What an unprivileged process may ask for by default (pipe(7)); a larger pipe means fewer, larger reads."""
 
@@ -67,7 +70,8 @@ class Program:
         """Start a command under a guardian. Call it before the first thread: it forks.
 
         Raises:
-            UsageError: the command cannot be executed; nothing of it ran.
+            UsageError: the command is no program; nothing of it ran.
+        OSError: this machine could not start it; nothing of it ran.
         """
         # Should the guardian itself be killed, its orphans come to us and are killed from here.
         become_subreaper()
@@ -83,10 +87,11 @@ class Program:
             os.close(descriptor)
         program = cls(attempt, output, reports, orders)
         word, _, number = program._next_line().partition(b" ")
-        if word != b"started":
-            reason = os.strerror(int(number)) if word == b"failed" else "its guardian could not start"
-            raise UsageError(f"command {command[0]!r} cannot be executed: {reason}")
-        return program
+        if word == b"started":
+            return program
+        reason = int(number) if word == b"failed" else 0
+        text = f"command {command[0]!r} cannot be executed: {os.strerror(reason) if reason else 'no guardian'}"
+        raise UsageError(text) if reason in _NO_PROGRAM else OSError(text)
 
     def notify(self, number: int) -> None:
         """Send a signal to the program's process group."""

@@ -91,7 +91,10 @@ class Relay:
 
     def _take(self, lines: List[bytes]) -> None:
         for line in lines:
-            self._on_line(line)
+            try:
+                self._on_line(line)
+            except Exception as error:  # A reader that dies would block the program on a full pipe.
+                self._pending.append(f"dispatch: internal error at a message: {type(error).__name__}: {error}\n")
 
     def _pass_on(self, chunk: bytes) -> None:
         end = chunk.rfind(b"\n") + 1 if self._pending else 0

@@ -46,12 +46,16 @@ def run(document: Optional[str], command: Sequence[str], environment: Mapping[st
         UsageError: something is wrong as given; nothing was changed, unless it is the program that cannot be executed.
         DispatchError: the execution cannot start; see the exit codes.
     """
+    _hold_standard_descriptors()
     refuse_inside_step(environment)
     assignment = Assignment.read(document, environment)
     check_command(command[0], environment)
     wanted = getattr(signal, f"SIG{assignment.submission.notice.signal}")
     notices = Notices({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, wanted})
-    return _Run(assignment, notices).execute(command, environment)
+    try:
+        return _Run(assignment, notices).execute(command, environment)
+    except Noticed as noticed:
+        return 128 + noticed.number
 
 
 class _Run:
@@ -99,8 +103,9 @@ class _Run:
             self._end_without_program(code, ExitReason.NOTICE)
             self._relay.say(f"exit {code}: {_name(noticed.number)} came before the program was started")
             return code
-        except DispatchError as error:
-            self._end_without_program(error.exit_code, ExitReason.REFUSED)
+        except (DispatchError, OSError) as error:
+            code = error.exit_code if isinstance(error, DispatchError) else ExitCode.IO_ERROR.value
+            self._end_without_program(code, ExitReason.REFUSED)
             raise
         self._relay.start(program.output)
         self._clerk.start()
@@ -175,6 +180,7 @@ class _Run:
                 if ending is not None:
                     return ending
             if kill_at is not None and now >= kill_at + _GUARDIAN_GRACE:
+                self._relay.say("the guardian does not answer; going on without it")
                 return Ending(None)
 
     def _give_notice(self, program: Program) -> None:
@@ -228,8 +234,18 @@ class _Run:
 
     def _end_without_program(self, code: int, reason: ExitReason) -> None:
         """Note an end before the program ran; a wrapper that did not get as far as its own folder notes nothing."""
+        self._notices.raise_no_more()
         if self._started:
             self._clerk.write(JournalKind.EXIT, **ExitNote(False, None, None, code, reason).fields())
+
+
+def _hold_standard_descriptors() -> None:
+    """Open what was handed over closed, so that none of our pipes gets the number of the standard output."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
 
 
 def _name(number: int) -> str:

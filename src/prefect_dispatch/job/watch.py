@@ -97,7 +97,12 @@ class MarkerWatch:
                 kinds = {entry.name: entry.is_dir(follow_symlinks=False) for entry in scan}
         except FileNotFoundError:
             return  # The program's own rotation was faster.
-        if path and kinds.get(self._marker) is False:
+        if not path and kinds.get(self._marker) is False:
+            raise Unpublishable(
+                f"marker {self._marker!r} marks the execution's own folder, which is no save; "
+                "write each save to a file or folder of its own inside of it"
+            )
+        if kinds.get(self._marker) is False:
             step = _step(os.path.join(folder, path, self._marker))
             if step is not None:
                 yield path, step
