@@ -79,6 +79,7 @@ async def execute(supervisor: Supervisor, clock: Clock, lineage: str, carrier: s
 
     happening = await drive(supervisor, clock, carrier=carrier, after_each=after_each)
     with _never_in_the_way(logger):
+        await progress.update(happening.state, last=True)
         await report_execution(supervisor, happening.state, _try_number())
     match happening:
         case ExecutionOver():

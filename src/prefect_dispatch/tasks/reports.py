@@ -131,12 +131,13 @@ class ProgressReport:
         self._shown: tuple[float, str] | None = None
         self._next = 0.0
 
-    async def update(self, state: LineageState) -> None:
-        """Show the present progress, if there is one and it is time to."""
+    async def update(self, state: LineageState, *, last: bool = False) -> None:
+        """Show the present progress, if there is one and it is time to; ``last`` does not wait for that."""
         root, submission = self._supervisor.root, state.newest
-        if root is None or submission is None or submission.newest is None or time.monotonic() < self._next:
+        if root is None or submission is None or submission.newest is None:
             return
-        self._next = time.monotonic() + PROGRESS_INTERVAL_SECONDS
+        if time.monotonic() < self._next and not last:
+            return
         attempt = submission.attempt(submission.newest.restart)
         progress = await asyncio.to_thread(root.progress, attempt)
         if progress is None or progress.percent is None:
@@ -145,6 +146,7 @@ class ProgressReport:
         if shown == self._shown:
             return
         self._shown = shown
+        self._next = time.monotonic() + PROGRESS_INTERVAL_SECONDS
         if self._artifact is None:
             self._artifact = await acreate_progress_artifact(
                 shown[0], key=f"progress-{self._supervisor.lineage}", description=shown[1] or "running"

@@ -1,0 +1,255 @@
+"""A real Prefect server, and a bench for jobs that are driven from the command line in separate processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
+from prefect.client.schemas.objects import FlowRun, TaskRun
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from prefect_dispatch.model.observation import ObjectRef
+from prefect_dispatch.model.state import LineageState, SubmissionState
+from prefect_dispatch.schedulers.local import LocalScheduler
+from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.record import Record
+
+PATIENCE = 120.0
+
+
+def until(condition: Callable[[], Any], patience: float = PATIENCE) -> Any:
+    """Wait for a condition; fail if it does not come true."""
+    give_up = time.monotonic() + patience
+    while not (found := condition()):
+        assert time.monotonic() < give_up, "waited in vain"
+        time.sleep(0.05)
+    return found
+
+
+def clean_environment(**changes: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DISPATCH_", "PREFECT_"))}
+    return {**kept, "PREFECT_SERVER_ANALYTICS_ENABLED": "false", **changes}
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of the tests' own on a free port of the loopback."""
+    home = tmp_path_factory.mktemp("prefect")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (home / "server.log").open("wb")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
+        env=clean_environment(PREFECT_HOME=str(home)),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+    url = f"http://127.0.0.1:{port}/api"
+
+    def healthy() -> bool:
+        assert server.poll() is None, (home / "server.log").read_text()
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    try:
+        until(healthy)
+        yield url
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+        log.close()
+
+
+class Operator:
+    """A person with a terminal: one store, one job file at a time, commands as processes of their own."""
+
+    lineage = "digits"
+
+    def __init__(self, folder: Path, api: str) -> None:
+        self.folder = folder
+        self.api = api
+        self.runs = folder / "runs"
+        self.job_file = folder / "job.yaml"
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.scheduler = LocalScheduler(folder / "state", 1, timedelta(seconds=60))
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        own = {"PREFECT_API_URL": self.api, "PREFECT_HOME": str(self.folder / "home"), "DISPATCH_STORE": str(self.runs)}
+        return clean_environment(**own, DISPATCH_STATE=str(self.folder / "own-state"), **changes)
+
+    def write_job(self, program: str, **fields: Any) -> Path:
+        """A job whose program is a Python text. It finds the bench's folder as its working folder."""
+        (self.folder / "program.py").write_text(program)
+        spec = {
+            "lineage": self.lineage,
+            "command": ["python", "program.py"],
+            "store": {"root": "runs"},
+            "scheduler": {"type": "local", "state_folder": "state", "linger": "60s"},
+            "saves": {"kind": "marker"},
+            "watch_interval": "100ms",
+            **fields,
+        }
+        self.job_file.write_text(yaml.safe_dump(spec))
+        return self.job_file
+
+    def start(self, *words: str, **changes: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "prefect_dispatch.cli", *words],
+            cwd=self.folder,
+            env=self.environment(**changes),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, *words: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return self.finish(self.start(*words, **changes))
+
+    def finish(self, process: subprocess.Popen[bytes]) -> subprocess.CompletedProcess[str]:
+        output, errors = process.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(process.args, process.returncode, output.decode(), errors.decode())
+
+    def submit(self, *words: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return self.run("submit", str(self.job_file), "--wait", *words, **changes)
+
+    def record(self) -> Record:
+        return open_record(str(self.runs), self.lineage, SystemClock())
+
+    def state(self) -> LineageState:
+        return self.record().refresh()
+
+    def facts(self, kind: str) -> list[Any]:
+        return [entry.fact for entry in self.record().entries() if entry.fact.kind == kind]
+
+    def running(self, n: int) -> SubmissionState:
+        """Wait until a submission's program has begun."""
+
+        def look() -> SubmissionState | None:
+            newest = self.state().newest if self.runs.exists() else None
+            begun = newest is not None and newest.n == n and newest.newest is not None and newest.newest.seen_running
+            return newest if begun and (self.folder / f"begun-{n}").exists() else None
+
+        return until(look)
+
+    def preempt(self, submission: SubmissionState) -> None:
+        assert submission.object is not None
+        assert asyncio.run(self.scheduler.preempt(submission.object))
+
+    def release(self) -> None:
+        """Let the programs go on to their end."""
+        (self.folder / "go").touch()
+
+    def objects(self) -> list[ObjectRef]:
+        return [each.object for each in self.state().submissions if each.object is not None]
+
+    def flow_runs(self) -> list[FlowRun]:
+        async def ask() -> list[FlowRun]:
+            async with get_client() as client:
+                tags = FlowRunFilterTags(all_=[f"lineage:{self.lineage}", f"bench:{self.folder.name}"])
+                return await client.read_flow_runs(flow_run_filter=FlowRunFilter(tags=tags))
+
+        return self.ask(ask)
+
+    def flow_run(self, id: str) -> FlowRun:
+        async def ask() -> FlowRun:
+            async with get_client() as client:
+                return await client.read_flow_run(id)
+
+        return self.ask(ask)
+
+    def task_runs(self, flow_run_id: str) -> list[TaskRun]:
+        async def ask() -> list[TaskRun]:
+            from prefect.client.schemas.filters import FlowRunFilterId
+
+            async with get_client() as client:
+                run = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
+                return await client.read_task_runs(flow_run_filter=run)
+
+        return self.ask(ask)
+
+    def artifacts(self, flow_run_id: str) -> dict[str, list[Any]]:
+        """The artifacts of a flow run by key, oldest first."""
+
+        async def ask() -> dict[str, list[Any]]:
+            from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+
+            async with get_client() as client:
+                chosen = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run_id]))
+                found: dict[str, list[Any]] = {}
+                for artifact in await client.read_artifacts(artifact_filter=chosen):
+                    found.setdefault(artifact.key or "", []).append(artifact)
+                for versions in found.values():
+                    versions.sort(key=lambda artifact: artifact.created)
+                return found
+
+        return self.ask(ask)
+
+    def ask(self, question: Callable[[], Any]) -> Any:
+        with temporary_settings({PREFECT_API_URL: self.api}):
+            return asyncio.run(question())
+
+    def carriers(self) -> list[str]:
+        """The flow runs that carried the lineage, in order."""
+        return [fact.flow_run for fact in self.facts("carried_by")]
+
+    def close(self) -> None:
+        self.release()
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        if self.runs.exists():
+            for reference in self.objects() if self.record().refresh().opened else []:
+                asyncio.run(self.scheduler.stop(reference, None))
+                until(lambda reference=reference: not self.scheduler.processes(reference))
+
+
+@pytest.fixture
+def operator(tmp_path: Path, prefect_api: str) -> Iterator[Operator]:
+    bench = Operator(tmp_path, prefect_api)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], Any]], Any]:
+    return until
+
+
+@pytest.fixture
+def json_of() -> Callable[[str], Any]:
+    return json.loads
+
+
+@pytest.fixture
+def environment() -> Callable[..., dict[str, str]]:
+    return clean_environment
