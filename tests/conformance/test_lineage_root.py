@@ -71,7 +71,7 @@ class TestPrepare:
 class TestClaim:
     def test_an_epoch_is_claimed_once(self, root, begin):
         first = begin()
-        with pytest.raises(DuplicateExecution, match=rf"g0n1r0.*{first.attempt}"):
+        with pytest.raises(DuplicateExecution, match=rf"g0n1r0.*claimed already, by {first.attempt}"):
             root.claim(first.epoch, attempt_of(new_token(), 0), "record-1", "run-2")
 
     def test_of_many_claims_of_one_epoch_one_succeeds(self, root):

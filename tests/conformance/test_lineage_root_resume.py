@@ -281,12 +281,14 @@ class TestPin:
         assert pin.path == f"meta/{new.attempt}/resume/checkpoint-1"
         assert bench.read(f"{pin.path}/model.bin") == b"one"
 
-    def test_it_is_decided_once(self, root, begin):
+    def test_it_is_decided_and_imported_once(self, root, bench, begin):
         old, new = begin(0, 1), begin(0, 2)
         old.save("checkpoint-1", 1)
         pin = root.pin(new.epoch, new.attempt, ResumeChoice())
         old.save("checkpoint-2", 2)
+        assert root.pin(new.epoch, new.attempt, ResumeChoice()) == pin
         assert root.pin(new.epoch, new.attempt, ResumeChoice(SCRATCH, new.epoch.number)) == pin
+        assert bench.store.folders(f"meta/{new.attempt}/resume") == ["checkpoint-1"]
 
     def test_what_was_passed_over_is_noted_with_the_reason(self, root, bench, begin):
         old, new = begin(0, 1), begin(0, 2)
