@@ -97,7 +97,7 @@ class Clerk:
     def note(self, kind: JournalKind, **fields: Any) -> None:
         """Have an entry written into the journal. Returns at once."""
         with self._changed:
-            self._notes.append((kind, fields))
+            self._notes.append((kind, {"at": time.time(), **fields}))
             self._changed.notify()
 
     def check_scan(self) -> None:
@@ -123,9 +123,12 @@ class Clerk:
                 return
 
     def write(self, kind: JournalKind, **fields: Any) -> None:
-        """Write an entry into the journal now. A journal that cannot be written is told, and stops nothing."""
+        """Write an entry into the journal now, stamped with the host's clock in seconds since 1970.
+
+        A journal that cannot be written is told, and stops nothing.
+        """
         try:
-            self._journal.append(kind.value, **fields)
+            self._journal.append(kind.value, **{"at": time.time(), **fields})
         except (DispatchError, OSError) as error:
             self._say(f"journal entry {kind.value!r} is lost: {printable(str(error))}")
 

@@ -64,12 +64,14 @@ class History:
         state: what the record folds to.
         rows: the executions of all generations, in order.
         ticks: their saves.
+        resumed_ticks: for each row the tick that it went on from; None where there is none.
         marks: holds, stops and the end.
     """
 
     state: LineageState
     rows: tuple[ExecutionRow, ...]
     ticks: tuple[Tick, ...]
+    resumed_ticks: tuple[int | None, ...]
     marks: tuple[Mark, ...]
 
     def bars(self) -> tuple[Bar, ...]:
@@ -83,8 +85,9 @@ class History:
                 last_seen_alive=row.exited_at if row.ended_at is not None else None,
                 cause=str(row.cause) if row.cause is not None else "",
                 resumed_from=resumed_words(row),
+                resumed_tick=tick,
             )
-            for row in self.rows
+            for row, tick in zip(self.rows, self.resumed_ticks, strict=True)
             if row.started_at is not None
         )
 
@@ -113,7 +116,10 @@ def history_of(entries: Sequence[Entry], root: RootView | None) -> History:
                 runs[submission.generation, submission.n, execution.restart] = (submission, execution)
     publications = (root.publications() if root is not None else None) or []
     rows = _rows([runs[key] for key in sorted(runs)], publications, root)
-    return History(state, rows, _ticks(rows, publications, root), tuple(marks))
+    ticks = _ticks(rows, publications, root)
+    numbers = {publication: number for number, publication in enumerate(ticks)}
+    resumed = tuple(numbers.get(row.resumed_from) if row.resumed_from is not None else None for row in rows)
+    return History(state, rows, tuple(ticks.values()), resumed, tuple(marks))
 
 
 def _marks(entry: Entry) -> list[Mark]:
@@ -171,14 +177,14 @@ def _overlap(exited_at: datetime | None, following: Execution | None) -> timedel
 
 def _ticks(
     rows: Sequence[ExecutionRow], publications: Sequence[Publication], root: RootView | None
-) -> tuple[Tick, ...]:
+) -> dict[Publication, Tick]:
     if root is None:
-        return ()
+        return {}
     bars = {row.epoch: index for index, row in enumerate(row for row in rows if row.started_at is not None)}
-    ticks: list[Tick] = []
+    ticks: dict[Publication, Tick] = {}
     for publication in publications[-MOST_TICKS:]:
         index = bars.get(publication.epoch)
         at = root.saved_at(publication) if index is not None else None
         if index is not None and at is not None:
-            ticks.append(Tick(index, at, publication.step))
-    return tuple(ticks)
+            ticks[publication] = Tick(index, at, publication.step)
+    return ticks
