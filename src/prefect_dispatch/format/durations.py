@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Union
 
 from prefect_dispatch.errors import UsageError
+from prefect_dispatch.format.printable import shorten
 
 _UNITS = {
     "ms": 0.001,
@@ -23,8 +24,9 @@ _ISO = re.compile(
     r"P(?:([0-9]+(?:\.[0-9]+)?)W)?(?:([0-9]+(?:\.[0-9]+)?)D)?"
     r"(?:T(?:([0-9]+(?:\.[0-9]+)?)H)?(?:([0-9]+(?:\.[0-9]+)?)M)?(?:([0-9]+(?:\.[0-9]+)?)S)?)?\Z"
 )
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?i?B?)\Z")
+_SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?\s*(?:([KMGTP])(i?))?B?\Z")
 _PREFIXES = "KMGTP"
+MAX_SIZE = 2**63 - 1
 MAX_DURATION = timedelta(days=36500)
 """A hundred years: what is longer is a slip of the pen."""
 
@@ -35,9 +37,11 @@ def parse_duration(value: Union[str, int, float, timedelta]) -> timedelta:
     Raises:
         UsageError: it is none of these, negative, or longer than a hundred years.
     """
+    if isinstance(value, timedelta) and timedelta(0) <= value <= MAX_DURATION:
+        return value
     seconds = _duration_seconds(value)
     if seconds is None or not 0 <= seconds <= MAX_DURATION.total_seconds():
-        raise UsageError(f"duration {value!r} is not one; write 90, 90s, 30min, 4h, 1h30min, 2d or PT1H30M")
+        raise UsageError(f"duration {shorten(value)} is not one; write 90, 90s, 30min, 4h, 1h30min, 2d or PT1H30M")
     return timedelta(seconds=seconds)
 
 
@@ -45,21 +49,23 @@ def parse_size(value: Union[str, int]) -> int:
     """Read a size in bytes: ``1024``, ``"512MiB"``, ``"16GiB"``, ``"2GB"`` (a power of ten).
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: it is none of these, negative, or more than 63 bits hold.
     """
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    match = _SIZE.match(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise UsageError(f"size {value!r} is not one; write a number of bytes, 512MiB, 16GiB or 2GB")
-    unit = match.group(2)
-    base = 1024 if "i" in unit else 1000
-    power = _PREFIXES.index(unit[0]) + 1 if unit and unit[0] in _PREFIXES else 0
-    return int(float(match.group(1)) * base**power)
+    size = value if type(value) is int else _size_bytes(value) if isinstance(value, str) else None
+    if size is None or not 0 <= size <= MAX_SIZE:
+        raise UsageError(f"size {shorten(value)} is not one; write a number of bytes, 512MiB, 16GiB or 2GB")
+    return size
+
+
+def write_duration(duration: timedelta) -> str:
+    """Write a duration so that :func:`parse_duration` reads the very same: seconds, to the microsecond."""
+    whole, rest = divmod(duration, timedelta(seconds=1))
+    fraction = f"{rest.microseconds:06d}".rstrip("0")
+    return f"{whole}.{fraction}s" if fraction else f"{whole}s"
 
 
 def describe_duration(duration: timedelta) -> str:
-    """Write a duration for people, to the second from a minute on: ``0.4s``, ``95s``, ``2h 5min``."""
+    """Write a duration for people, the more coarsely the longer it is: ``0.4s``, ``95s``, ``12min``, ``2h 5min``."""
     seconds = duration.total_seconds()
     if seconds < 10:
         return f"{seconds:.1f}s"
@@ -73,12 +79,10 @@ def describe_duration(duration: timedelta) -> str:
 
 
 def _duration_seconds(value: Union[str, int, float, timedelta]) -> Union[float, None]:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
-        return float(value)
+        return float(value) if abs(value) <= MAX_DURATION.total_seconds() else None
     if not isinstance(value, str):
         return None
     text = value.strip()
@@ -89,6 +93,17 @@ def _duration_seconds(value: Union[str, int, float, timedelta]) -> Union[float, 
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
         return float(text)
     return _unit_seconds(text)
+
+
+def _size_bytes(text: str) -> Union[int, None]:
+    match = _SIZE.match(text.strip())
+    if match is None:
+        return None
+    whole, fraction, prefix, binary = match.groups()
+    power = _PREFIXES.index(prefix) + 1 if prefix else 0
+    unit: int = (1024 if binary else 1000) ** power
+    part = int(fraction) * unit // 10 ** len(fraction) if fraction else 0
+    return int(whole) * unit + part
 
 
 def _unit_seconds(text: str) -> Union[float, None]:

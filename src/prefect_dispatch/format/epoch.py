@@ -13,6 +13,8 @@ MAX_RESTART = 999_999
 
 _GENERATION_UNIT = 10**12
 _SUBMISSION_UNIT = 10**6
+MAX_EPOCH = MAX_GENERATION * _GENERATION_UNIT + MAX_SUBMISSION * _SUBMISSION_UNIT + MAX_RESTART
+"""The number of the last epoch."""
 
 
 @dataclass(frozen=True, order=True)
@@ -83,6 +85,16 @@ class Epoch:
 
     def __str__(self) -> str:
         return f"g{self.generation}n{self.submission}r{self.restart}"
+
+
+def check_restart(restart: int) -> int:
+    """Return the restart if it is one.
+
+    Raises:
+        UsageError: it is not a whole number from 0 to 999,999.
+    """
+    _check("restart", restart, 0, MAX_RESTART)
+    return restart
 
 
 def _check(part: str, value: int, least: int, greatest: int) -> None:

@@ -10,9 +10,11 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from prefect_dispatch.errors import MalformedDocument, MalformedName, UsageError
 from prefect_dispatch.format.documents import FORMAT, Json, decode, encode, field, text_map
 from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.publication import Publication
 
 _NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-([0-9a-f]{16})\.json\Z")
+_NONCE = re.compile(r"[0-9a-f]{16}\Z")
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,13 @@ class Manifest:
             )
         except UsageError as error:
             raise MalformedDocument(f"{what}: {error}") from None
+        nonce = field(document, "nonce", str, what)
+        if not _NONCE.match(nonce):
+            raise MalformedDocument(f"{what} has nonce = {nonce!r}, which is not 16 hexadecimal digits")
         return cls(
             publication,
             files,
-            field(document, "nonce", str, what),
+            nonce,
             field(document, "state", str, what),
             text_map(document, "identity", what),
         )
@@ -121,7 +126,9 @@ def check_manifest_name(name: str) -> str:
         MalformedName: it is not.
     """
     if not _NAME.match(name):
-        raise MalformedName(f"saves/{name} is not a manifest's name; find out who wrote it, then move it away")
+        raise MalformedName(
+            f"saves/{printable(name)} is not a manifest's name; find out who wrote it, then move it away"
+        )
     return name
 
 
@@ -134,4 +141,18 @@ def _decode_file(entry: Any, what: str) -> SavedFile:
     link = entry.get("link")
     if link is not None and not isinstance(link, str):
         raise MalformedDocument(f"{what} has link = {link!r}, which is not text")
-    return SavedFile(path, field(entry, "size", int, what), field(entry, "mtime_ns", int, what), link)
+    for name in (path, link or ""):
+        if not _can_be_a_file_name(name):
+            raise MalformedDocument(f"{what} has a file entry {name!r}, which no file system can hold")
+    size = field(entry, "size", int, what)
+    if size < 0:
+        raise MalformedDocument(f"{what} has a file of size {size}, which is negative: {path!r}")
+    return SavedFile(path, size, field(entry, "mtime_ns", int, what), link)
+
+
+def _can_be_a_file_name(name: str) -> bool:
+    """Bytes that are not UTF-8 are carried as the surrogates that Python reads them as; others cannot be a name."""
+    try:
+        return b"\0" not in name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False

@@ -7,6 +7,7 @@ import re
 from typing import Tuple
 
 from prefect_dispatch.errors import MalformedName, UsageError
+from prefect_dispatch.format.epoch import check_restart
 
 MAX_PATH_BYTES = 133
 """The longest path, in bytes of UTF-8, whose publication name fits in the 255 bytes of a file name."""
@@ -57,8 +58,12 @@ def check_token(token: str) -> str:
 
 
 def attempt_of(token: str, restart: int) -> str:
-    """The attempt of one execution: its submission's token and the restart, ``k3v7q2m5x4c6b7a2-0``."""
-    return f"{check_token(token)}-{restart}"
+    """The attempt of one execution: its submission's token and the restart, ``k3v7q2m5x4c6b7a2-0``.
+
+    Raises:
+        UsageError: the token is not one, or the restart is out of its range.
+    """
+    return f"{check_token(token)}-{check_restart(restart)}"
 
 
 def split_attempt(attempt: str) -> Tuple[str, int]:

@@ -9,6 +9,7 @@ from typing import Tuple
 from prefect_dispatch.errors import MalformedName, UsageError
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import check_path, decode_part, encode_part
+from prefect_dispatch.format.printable import printable
 
 MAX_STEP = 2**63 - 1
 
@@ -56,7 +57,7 @@ class Publication:
             return cls(_parse_epoch(parts[0]), int(parts[1]), decode_part(parts[2]))
         except (MalformedName, UsageError) as error:
             raise MalformedName(
-                f"pub/{name} is not a publication's name: {error}; find out who wrote it, then move it away"
+                f"pub/{printable(name)} is not a publication's name: {error}; find out who wrote it, then move it away"
             ) from None
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Iterable, List, Union
 
 from prefect_dispatch.errors import MalformedDocument, MalformedName
+from prefect_dispatch.format.epoch import MAX_EPOCH
 from prefect_dispatch.format.publication import Publication
 
 LATEST = "latest"
@@ -55,6 +56,8 @@ class ResumeChoice:
         """
         if floor < 0:
             raise MalformedDocument(f"{what} has floor {floor}, which is negative")
+        if floor > MAX_EPOCH:
+            raise MalformedDocument(f"{what} has floor {floor}, which is above every epoch")
         if base in (LATEST, SCRATCH):
             return cls(base, floor)
         try:

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any, Dict, Mapping
 
 from prefect_dispatch.errors import UsageError
-from prefect_dispatch.format.durations import parse_duration
+from prefect_dispatch.format.durations import parse_duration, write_duration
+from prefect_dispatch.format.printable import shorten
 
 
 class SaveKind(enum.Enum):
@@ -65,33 +66,46 @@ class Saves:
         try:
             kind = SaveKind(word)
         except ValueError:
-            raise UsageError(f"saves.kind {word!r} is unknown; use {_kinds()}") from None
+            raise UsageError(f"saves.kind {shorten(word)} is unknown; use {_kinds()}") from None
         for name in document:
             if name != "kind" and name not in _FIELDS[kind]:
                 known = ", ".join(_FIELDS[kind]) or "none"
                 raise UsageError(f"saves.{name} is not a field of kind {kind.value!r}; it has: {known}")
-        saves = cls(
+        try:
+            settle = parse_duration(document.get("settle", cls.settle))
+        except UsageError as error:
+            raise UsageError(f"saves.settle: {error}") from None
+        return cls(
             kind,
-            document.get("marker", cls.marker),
-            document.get("pattern", cls.pattern),
-            parse_duration(document.get("settle", cls.settle)),
+            _check_marker(document.get("marker", cls.marker)),
+            _check_pattern(document.get("pattern", cls.pattern)),
+            settle,
         )
-        if not isinstance(saves.marker, str) or not saves.marker or "/" in saves.marker or "\0" in saves.marker:
-            raise UsageError(f"saves.marker {saves.marker!r} is not a file name")
-        if not isinstance(saves.pattern, str) or not saves.pattern or saves.pattern.startswith("/"):
-            raise UsageError(f"saves.pattern {saves.pattern!r} is not a glob relative to the execution's folder")
-        if ".." in saves.pattern.split("/"):
-            raise UsageError(f"saves.pattern {saves.pattern!r} leaves the execution's folder; take '..' out")
-        return saves
 
     def encode(self) -> Dict[str, Any]:
         """Write it as documents carry it."""
         values: Dict[str, Any] = {
             "marker": self.marker,
             "pattern": self.pattern,
-            "settle": f"{self.settle.total_seconds():g}s",
+            "settle": write_duration(self.settle),
         }
         return {"kind": self.kind.value, **{name: values[name] for name in _FIELDS[self.kind]}}
+
+
+def _check_marker(marker: Any) -> str:
+    if not isinstance(marker, str) or marker in ("", ".", "..") or "/" in marker or "\0" in marker:
+        raise UsageError(f"saves.marker {shorten(marker)} is not a file name; give one such as '.complete'")
+    return marker
+
+
+def _check_pattern(pattern: Any) -> str:
+    if not isinstance(pattern, str) or not pattern or pattern.startswith("/") or "\0" in pattern:
+        raise UsageError(
+            f"saves.pattern {shorten(pattern)} is not a glob relative to the execution's folder; give one such as *.pt"
+        )
+    if ".." in pattern.split("/"):
+        raise UsageError(f"saves.pattern {pattern!r} leaves the execution's folder; take '..' out")
+    return pattern
 
 
 def _kinds() -> str:

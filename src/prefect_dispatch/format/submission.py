@@ -130,9 +130,8 @@ class Submission:
             if name not in _KNOWN:
                 raise UsageError(f"unknown field {name!r}; it has {', '.join(sorted(_KNOWN))}")
         root = field(document, "root", str, what)
-        if not os.path.isabs(root):
+        if not os.path.isabs(root) or "\0" in root:
             raise UsageError(f"root {root!r} is not an absolute path")
-        notice: Mapping[str, Any] = field(document, "notice", dict, what)
         generation = field(document, "generation", int, what)
         submission = field(document, "submission", int, what)
         if not 0 <= generation <= MAX_GENERATION or not 1 <= submission <= MAX_SUBMISSION:
@@ -153,10 +152,10 @@ class Submission:
             ResumeChoice.decode(field(document, "base", str, what), field(document, "floor", int, what), what),
             Saves.decode(field(document, "saves", dict, what)),
             text_map(document, "identity", what),
-            Notice(field(notice, "signal", str, what), parse_duration(field(notice, "period", (int, float), what))),
+            _notice(field(document, "notice", dict, what), what),
             source,
-            parse_duration(document.get("watch_interval", cls.watch_interval)),
-            parse_duration(document.get("scan_timeout", cls.scan_timeout)),
+            _positive(document, "watch_interval", cls.watch_interval),
+            _positive(document, "scan_timeout", cls.scan_timeout),
         )
 
 
@@ -177,6 +176,28 @@ _KNOWN = {
     "watch_interval",
     "scan_timeout",
 }
+
+
+def _notice(document: Mapping[str, Any], what: str) -> Notice:
+    for name in document:
+        if name not in ("signal", "period"):
+            raise UsageError(f"unknown field {'notice.' + name!r}; a notice has period, signal")
+    field(document, "period", (int, float), what)
+    return Notice(field(document, "signal", str, what), _duration(document, "period", Notice.period))
+
+
+def _duration(document: Mapping[str, Any], name: str, default: timedelta) -> timedelta:
+    try:
+        return parse_duration(document.get(name, default))
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _positive(document: Mapping[str, Any], name: str, default: timedelta) -> timedelta:
+    duration = _duration(document, name, default)
+    if not duration:
+        raise UsageError(f"{name} {document[name]!r} is no time at all; give at least a millisecond")
+    return duration
 
 
 def _seconds(duration: timedelta) -> float:

@@ -40,8 +40,8 @@ def cause_of(ended: EndedRestart, word: LastWord | None) -> Cause:
     """Say why an execution ended.
 
     The scheduler's state beats the exit code: a lost node that reports ``0:0`` is no success. Among exit codes the
-    helper's reserved ones speak for themselves; any other failure is the program's own, unless the root shows that
-    the program never ran.
+    helper's reserved ones speak for themselves; any other is the program's own, 0 included, unless the root shows that
+    the program never ran: a line before the wrapper that exits 0 is no success either.
 
     Args:
         ended: the scheduler's words.
@@ -51,8 +51,11 @@ def cause_of(ended: EndedRestart, word: LastWord | None) -> Cause:
         return ended.cause
     if ended.exit is None:
         return Cause.VANISHED
+    never_ran = word is not None and (not word.claimed or word.program_started is False)
+    if ended.exit.code == ExitCode.DONE and never_ran:
+        return Cause.LAUNCH_FAILED
     if ended.exit.code in _OWN_CODES:
         return _OWN_CODES[ExitCode(ended.exit.code)]
-    if word is not None and (not word.claimed or word.program_started is False):
+    if never_ran:
         return Cause.LAUNCH_FAILED
     return Cause.FAILED

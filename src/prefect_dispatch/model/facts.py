@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from prefect_dispatch.errors import MalformedDocument, ReadOnlyLineage, UnknownFormat
 from prefect_dispatch.format.documents import FORMAT, decode, encode
+from prefect_dispatch.format.epoch import MAX_EPOCH, MAX_GENERATION, MAX_RESTART, MAX_SUBMISSION
+from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.model.causes import Action, Cause
 from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState
 from prefect_dispatch.model.plan import Plan
@@ -53,6 +56,32 @@ class LiftedBy(enum.StrEnum):
     EXPIRY = "expiry"
 
 
+def _in_our_time(at: datetime) -> datetime:
+    if at.year > LAST_YEAR:
+        raise ValueError(f"{at} is after the year {LAST_YEAR}")
+    return at
+
+
+def _resumable(base: str) -> str:
+    try:
+        ResumeChoice.decode(base, 0, "the fact")
+    except MalformedDocument as error:
+        raise ValueError(str(error)) from None
+    return base
+
+
+LAST_YEAR = 9000
+"""No clock shows more; so a delay can be added to any time of a record."""
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_our_time)]
+GenerationNumber = Annotated[int, Field(ge=0, le=MAX_GENERATION)]
+SubmissionNumber = Annotated[int, Field(ge=1, le=MAX_SUBMISSION)]
+RestartNumber = Annotated[int, Field(ge=0, le=MAX_RESTART)]
+EpochNumber = Annotated[int, Field(ge=0, le=MAX_EPOCH)]
+Token = Annotated[str, Field(pattern=r"^[a-z2-7]{16}$")]
+Base = Annotated[str, AfterValidator(_resumable)]
+
+
 class _Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -69,8 +98,8 @@ class Opened(_Fact):
     record_root: str
     workdir: str
     scheduler: dict[str, Any]
-    base: str = "latest"
-    floor: int = 0
+    base: Base = "latest"
+    floor: EpochNumber = 0
 
 
 class CarriedBy(_Fact):
@@ -84,12 +113,12 @@ class Submitting(_Fact):
     """The intent to submit. Only its writer calls the scheduler, once, and gives the call up at ``give_up_at``."""
 
     kind: Literal["submitting"] = "submitting"
-    n: int
-    token: str
+    n: SubmissionNumber
+    token: Token
     writer: str
-    give_up_at: AwareDatetime
-    base: str
-    floor: int
+    give_up_at: Moment
+    base: Base
+    floor: EpochNumber
     restarts_allowed: bool
 
 
@@ -97,7 +126,7 @@ class Submitted(_Fact):
     """The scheduler's object of a submission is known."""
 
     kind: Literal["submitted"] = "submitted"
-    n: int
+    n: SubmissionNumber
     object: ObjectRef
 
 
@@ -105,7 +134,7 @@ class SubmitRefused(_Fact):
     """The scheduler refused a submission for certain."""
 
     kind: Literal["submit_refused"] = "submit_refused"
-    n: int
+    n: SubmissionNumber
     detail: str
 
 
@@ -113,40 +142,51 @@ class Abandoned(_Fact):
     """A submission never landed, as far as a full answer after every bound can tell."""
 
     kind: Literal["abandoned"] = "abandoned"
-    n: int
+    n: SubmissionNumber
 
 
 class RestartsForbidden(_Fact):
     """The scheduler was told not to restart the object of a submission any more."""
 
     kind: Literal["restarts_forbidden"] = "restarts_forbidden"
-    n: int
+    n: SubmissionNumber
+
+
+class Retiring(_Fact):
+    """The intent to forbid restarts and ask for a stop, since restart ``restart`` was the last one to count.
+
+    What the scheduler may have restarted meanwhile ends by our own stop, not by a person's.
+    """
+
+    kind: Literal["retiring"] = "retiring"
+    n: SubmissionNumber
+    restart: RestartNumber
 
 
 class Retired(_Fact):
     """After restarts were forbidden and a stop was asked, the object was seen to have ended for good."""
 
     kind: Literal["retired"] = "retired"
-    n: int
+    n: SubmissionNumber
 
 
 class Requeueing(_Fact):
     """The intent to have the same object run again as restart ``restart``."""
 
     kind: Literal["requeueing"] = "requeueing"
-    n: int
-    restart: int
+    n: SubmissionNumber
+    restart: RestartNumber
 
 
 class Observed(_Fact):
     """What the scheduler said of an object changed."""
 
     kind: Literal["observed"] = "observed"
-    n: int
-    restart: int
+    n: SubmissionNumber
+    restart: RestartNumber
     state: ObjectState
     nodes: tuple[str, ...] = ()
-    started_at: AwareDatetime | None = None
+    started_at: Moment | None = None
     evidence: str = ""
 
 
@@ -157,13 +197,13 @@ class Ended(_Fact):
     """
 
     kind: Literal["ended"] = "ended"
-    n: int
-    restart: int
+    n: SubmissionNumber
+    restart: RestartNumber
     cause: Cause
     exit: Exit | None = None
     nodes: tuple[str, ...] = ()
-    ended_at: AwareDatetime | None = None
-    published: int | None = None
+    ended_at: Moment | None = None
+    published: Annotated[int, Field(ge=0)] | None = None
     detail: str = ""
 
 
@@ -178,11 +218,11 @@ class HoldOpened(_Fact):
     why: str
     cause: Cause | None = None
     stands_for: Action | None = None
-    n: int | None = None
-    restart: int | None = None
+    n: SubmissionNumber | None = None
+    restart: RestartNumber | None = None
     object: ObjectRef | None = None
     token: str | None = None
-    until: AwareDatetime | None = None
+    until: Moment | None = None
     signal_may_lift: bool = False
 
 
@@ -203,7 +243,7 @@ class HoldLifted(_Fact):
     hold: str
     lifted_by: LiftedBy
     resolution: Resolution
-    base: str | None = None
+    base: Base | None = None
     who: str = ""
     note: str = ""
 
@@ -220,7 +260,7 @@ class Superseded(_Fact):
     """A newer generation takes this one's place."""
 
     kind: Literal["superseded"] = "superseded"
-    by_generation: int
+    by_generation: GenerationNumber
 
 
 class Finished(_Fact):
@@ -249,6 +289,7 @@ Fact = Annotated[
     | SubmitRefused
     | Abandoned
     | RestartsForbidden
+    | Retiring
     | Retired
     | Requeueing
     | Observed
@@ -281,10 +322,10 @@ class Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seq: Annotated[int, Field(ge=1)]
-    at: AwareDatetime
+    at: Moment
     by: str
     nonce: str
-    generation: Annotated[int, Field(ge=0)]
+    generation: GenerationNumber
     fact: Fact
 
     def document(self) -> dict[str, Any]:
@@ -333,6 +374,7 @@ KINDS = frozenset(
         SubmitRefused,
         Abandoned,
         RestartsForbidden,
+        Retiring,
         Retired,
         Requeueing,
         Observed,

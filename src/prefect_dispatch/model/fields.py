@@ -1,14 +1,16 @@
-"""Field types of the spec: durations and sizes as people write them."""
+"""Field types of the spec: durations, sizes, counts and text as people write them."""
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
 
 from prefect_dispatch.errors import UsageError
-from prefect_dispatch.format.durations import parse_duration, parse_size
+from prefect_dispatch.format.durations import parse_duration, parse_size, write_duration
+from prefect_dispatch.format.printable import shorten
 
 
 def _duration(value: Any) -> timedelta:
@@ -18,6 +20,12 @@ def _duration(value: Any) -> timedelta:
         raise ValueError(str(error)) from None
 
 
+def _positive(value: timedelta) -> timedelta:
+    if not value:
+        raise ValueError("0s is no time at all; give more, or leave the field out")
+    return value
+
+
 def _size(value: Any) -> int:
     try:
         return parse_size(value)
@@ -25,17 +33,50 @@ def _size(value: Any) -> int:
         raise ValueError(str(error)) from None
 
 
-def _write_duration(value: timedelta) -> str:
-    return f"{value.total_seconds():g}s" if value.total_seconds() < 1e6 else f"{round(value.total_seconds())}s"
+def _count(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"{value} is not a number; write a whole number")
+    return value
 
+
+def _word(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"YAML reads this word as {str(value).lower()}; write it in quotes")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"YAML reads this word as the number {value}; write it in quotes")
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+def _transmissible(value: str) -> str:
+    if "\0" in value:
+        raise ValueError(f"{shorten(value)} contains NUL; take it out")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{shorten(value)} holds half a character, which UTF-8 cannot write; take it out") from None
+    return value
+
+
+Text = Annotated[str, AfterValidator(_transmissible)]
+"""Text that a process can be handed."""
+
+Word = Annotated[str, BeforeValidator(_word), AfterValidator(_transmissible)]
+"""A word of a command or the value of a variable. A number is taken as its text, since YAML makes numbers of bare
+words; a bare ``yes`` or ``true`` is refused, since what was written is lost."""
+
+Count = Annotated[int, BeforeValidator(_count)]
+"""A whole number; true and false are none."""
 
 Duration = Annotated[
     timedelta,
     BeforeValidator(_duration),
-    PlainSerializer(_write_duration, return_type=str),
+    PlainSerializer(write_duration, return_type=str),
     WithJsonSchema({"type": "string", "examples": ["90s", "30min", "4h", "PT1H30M"]}),
 ]
 """A duration: ``90`` (seconds), ``"90s"``, ``"1h30min"`` or ISO 8601; written back as seconds."""
+
+PositiveDuration = Annotated[Duration, AfterValidator(_positive)]
+"""A duration that is more than nothing."""
 
 Size = Annotated[
     int, BeforeValidator(_size), WithJsonSchema({"type": ["integer", "string"], "examples": ["512MiB", "16GiB"]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from prefect_dispatch.model.causes import Cause
@@ -16,12 +16,15 @@ from prefect_dispatch.model.facts import (
     Finished,
     HoldLifted,
     HoldOpened,
+    LiftedBy,
     Observed,
     Opened,
     Reopened,
     Requeueing,
+    Resolution,
     RestartsForbidden,
     Retired,
+    Retiring,
     StopRequested,
     SubmitRefused,
     Submitted,
@@ -51,6 +54,10 @@ def apply(state: LineageState, entry: Entry) -> LineageState:
 
 def _apply(state: LineageState, entry: Entry) -> LineageState:
     fact, at = entry.fact, entry.at
+    if state.opened is None and not isinstance(fact, Opened | CarriedBy):
+        return state
+    if isinstance(fact, HoldOpened | HoldLifted | StopRequested | Finished | Reopened):
+        return _decision(state, fact, at) if entry.generation == state.generation else state
     match fact:
         case Opened():
             return _open(state, entry.generation, fact, at)
@@ -58,26 +65,37 @@ def _apply(state: LineageState, entry: Entry) -> LineageState:
             return state.model_copy(update={"carried_by": fact.flow_run})
         case Submitting():
             return _submitting(state, entry.generation, fact, at)
-        case Submitted() | SubmitRefused() | Abandoned() | RestartsForbidden() | Retired() | Requeueing():
+        case Submitted() | SubmitRefused() | Abandoned() | RestartsForbidden() | Retiring() | Retired() | Requeueing():
             return _submission_fact(state, entry.generation, fact, at)
         case Observed():
             return _observed(state, entry.generation, fact, at)
         case Ended():
             return _ended(state, entry.generation, fact, at)
+        case Cessation() | Superseded():
+            return state
+    assert_never(fact)
+
+
+def _decision(
+    state: LineageState, fact: HoldOpened | HoldLifted | StopRequested | Finished | Reopened, at: datetime
+) -> LineageState:
+    """What was decided about the generation as a whole. Nothing but a reopening comes after its end."""
+    if isinstance(fact, Reopened):
+        return state.model_copy(update={"finished": None, "finished_at": None})
+    if state.finished is not None:
+        return state
+    match fact:
         case HoldOpened():
-            return state.model_copy(
-                update={"hold": Hold(opened=fact, at=at), "lifted": None, "lifted_hold": None, "stop": None}
-            )
+            # A hold is where a suspension leads to, but no hold takes a stop back.
+            stop = state.stop if state.stop is not None and state.stop.intent == "abandon" else None
+            update = {"hold": Hold(opened=fact, at=at), "lifted": None, "lifted_hold": None, "stop": stop}
+            return state.model_copy(update=update)
         case HoldLifted():
             return _lifted(state, fact)
         case StopRequested():
             return state.model_copy(update={"stop": fact})
         case Finished():
             return state.model_copy(update={"finished": fact, "finished_at": at, "hold": None, "stop": None})
-        case Reopened():
-            return state.model_copy(update={"finished": None, "finished_at": None})
-        case Cessation() | Superseded():
-            return state
     assert_never(fact)
 
 
@@ -126,7 +144,7 @@ def _submitting(state: LineageState, generation: int, fact: Submitting, at: date
 def _submission_fact(
     state: LineageState,
     generation: int,
-    fact: Submitted | SubmitRefused | Abandoned | RestartsForbidden | Retired | Requeueing,
+    fact: Submitted | SubmitRefused | Abandoned | RestartsForbidden | Retiring | Retired | Requeueing,
     at: datetime,
 ) -> LineageState:
     submission = state.submission(generation, fact.n)
@@ -149,6 +167,10 @@ def _submission_fact(
             return _count(_replace(state, submission.model_copy(update=update)), submission, Cause.LAUNCH_FAILED, at)
         case RestartsForbidden():
             return _replace(state, submission.model_copy(update={"restarts_forbidden": True}))
+        case Retiring():
+            known = submission.retiring
+            retiring = fact.restart if known is None else min(known, fact.restart)
+            return _replace(state, submission.model_copy(update={"retiring": retiring}))
         case Retired():
             return _replace(state, submission.model_copy(update={"restarts_forbidden": True, "retired": True}))
         case Requeueing():
@@ -167,11 +189,12 @@ def _observed(state: LineageState, generation: int, fact: Observed, at: datetime
     if newest is not None and (fact.restart < newest.restart or (fact.restart == newest.restart and newest.ended)):
         return state
     before = newest if newest is not None and newest.restart == fact.restart else None
+    same = before is not None and before.state is fact.state
     running = fact.state in (ObjectState.RUNNING, ObjectState.ENDING)
     execution = Execution(
         restart=fact.restart,
         state=fact.state,
-        since=at,
+        since=before.since if before is not None and same else at,
         seen_running=running or (before is not None and before.seen_running),
         started_at=fact.started_at or (before.started_at if before else None) or (at if running else None),
         nodes=fact.nodes or (before.nodes if before else ()),
@@ -198,9 +221,25 @@ def _ended(state: LineageState, generation: int, fact: Ended, at: datetime) -> L
         ended=fact,
         ended_at=at,
     )
-    counted = _replace(state, _with_execution(submission, execution))
+    ended = _with_execution(submission, execution)
+    counted = _replace(state, ended)
+    if ended.is_our_stop(execution):
+        return counted
+    if ended.newest is execution:
+        counted = _run_again_is_done(counted, submission)
     charged = _count(counted, submission, fact.cause, at)
     return counted if charged is counted else _progress(charged, fact)
+
+
+def _run_again_is_done(state: LineageState, submission: SubmissionState) -> LineageState:
+    """A person said to run it again, and it turned out to run: its end is no longer the one that was held for."""
+    current = state.newest is not None and (state.newest.generation, state.newest.n) == (
+        submission.generation,
+        submission.n,
+    )
+    if not current or state.lifted is None or state.lifted.resolution is not Resolution.RUN_AGAIN:
+        return state
+    return state.model_copy(update={"lifted": None, "lifted_hold": None})
 
 
 def _count(state: LineageState, submission: SubmissionState, cause: Cause, at: datetime) -> LineageState:
@@ -210,7 +249,8 @@ def _count(state: LineageState, submission: SubmissionState, cause: Cause, at: d
         return state
     before = state.spent.get(cause, 0)
     rule = state.opened.plan.rule(cause)
-    not_before = at + rule.delay_after(before) if rule.recovers else None
+    delay = rule.delay_after(before) if rule.recovers else timedelta(0)
+    not_before = at + delay if delay else None
     return state.model_copy(update={"spent": {**state.spent, cause: before + 1}, "not_before": not_before})
 
 
@@ -227,7 +267,13 @@ def _progress(state: LineageState, fact: Ended) -> LineageState:
 def _lifted(state: LineageState, fact: HoldLifted) -> LineageState:
     if state.hold is None or state.hold.opened.hold != fact.hold:
         return state
-    update = {"hold": None, "lifted": fact, "lifted_hold": state.hold.opened, "fruitless": 0}
+    stop = state.stop
+    if fact.resolution is Resolution.STOP:
+        stop = StopRequested(intent="abandon", who=fact.who)
+    elif fact.lifted_by is LiftedBy.PERSON:
+        # The later word of a person wins over an earlier one.
+        stop = None
+    update = {"hold": None, "lifted": fact, "lifted_hold": state.hold.opened, "fruitless": 0, "stop": stop}
     return state.model_copy(update=update)
 
 

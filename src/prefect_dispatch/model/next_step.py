@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from prefect_dispatch.format.epoch import MAX_SUBMISSION, Epoch
+from prefect_dispatch.format.epoch import MAX_RESTART, MAX_SUBMISSION, Epoch
+from prefect_dispatch.format.resume_choice import SCRATCH
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
-from prefect_dispatch.model.facts import Abandoned, HoldOpened, Opened, Outcome, Resolution
+from prefect_dispatch.model.facts import Abandoned, HoldOpened, Opened, Outcome, Resolution, StopRequested
 from prefect_dispatch.model.observation import ObjectState
-from prefect_dispatch.model.state import Landing, LineageState, SubmissionState
+from prefect_dispatch.model.state import Hold, Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import (
     Append,
     Done,
@@ -49,13 +51,13 @@ def next_step(state: LineageState, now: datetime, capabilities: Capabilities) ->
         return NotOpened()
     if state.finished is not None:
         return Done(finished=state.finished)
-    if state.hold is not None:
+    if state.hold is not None and not _stop_goes_on(state, state.hold):
         return Held(hold=state.hold, settle=_settle(state, now))
     lost = _given_up(state)
     if lost is not None:
         return Append(fact=Abandoned(n=lost.n), generation=lost.generation)
-    if state.stop is not None or _person_stops(state):
-        return _stopping(state, now)
+    if state.stop is not None:
+        return _stopping(state, state.stop, now)
     submission = state.newest
     if submission is None:
         return _submit(state, state.opened, 1)
@@ -65,21 +67,28 @@ def next_step(state: LineageState, now: datetime, capabilities: Capabilities) ->
     return _after_end(state, state.opened, submission, end, now, capabilities)
 
 
-def _person_stops(state: LineageState) -> bool:
-    return state.lifted is not None and state.lifted.resolution is Resolution.STOP
+def _stop_goes_on(state: LineageState, hold: Hold) -> bool:
+    """A stop needs no hold to be lifted, but for one over a submission that only a person can account for."""
+    if state.stop is None or state.stop.intent != "abandon":
+        return False
+    return not any(each.token == hold.opened.token for each in _intended(state))
+
+
+def _intended(state: LineageState) -> Iterator[SubmissionState]:
+    known = (*state.obligations, *state.submissions)
+    return (each for each in known if each.landing is Landing.INTENDED)
 
 
 def _given_up(state: LineageState) -> SubmissionState | None:
     """The submission that nobody could account for and a person has now given up."""
     token = state.lifted_hold.token if state.lifted_hold is not None else None
-    known = (*state.obligations, *state.submissions)
-    return next((each for each in known if each.token == token and each.landing is Landing.INTENDED), None)
+    return next((each for each in _intended(state) if each.token == token), None)
 
 
 def _end_of(submission: SubmissionState) -> _End | None:
     if submission.landing in (Landing.REFUSED, Landing.ABANDONED):
         return _End(Cause.LAUNCH_FAILED, None, submission.settled_at, None, submission.detail)
-    execution = submission.newest
+    execution = submission.deciding if not submission.live else None
     if execution is None or execution.ended is None:
         return None
     ended = execution.ended
@@ -93,8 +102,14 @@ def _carry_on(state: LineageState, opened: Opened, submission: SubmissionState, 
         return _poll(state, now, why=f"submission {submission.n} to land", find=(submission,))
     if submission.may_restart and _last_restart(state, opened):
         return ForbidRestarts(submission=submission)
-    late = pending_too_long(opened, submission, now)
-    return _poll(state, now, why="the execution to end", observe=(submission,), stop=(submission,) if late else ())
+    unwanted = pending_too_long(opened, submission, now) or submission.retiring is not None or _elsewhere(state)
+    return _poll(state, now, why="the execution to end", observe=(submission,), stop=(submission,) if unwanted else ())
+
+
+def _elsewhere(state: LineageState) -> bool:
+    """Whether a person chose another resume point, which takes a submission of its own."""
+    chosen = (Resolution.CONTINUE_FROM, Resolution.FROM_SCRATCH)
+    return state.lifted is not None and state.lifted.resolution in chosen
 
 
 def pending_too_long(opened: Opened, submission: SubmissionState, now: datetime) -> bool:
@@ -107,7 +122,10 @@ def pending_too_long(opened: Opened, submission: SubmissionState, now: datetime)
 
 
 def _last_restart(state: LineageState, opened: Opened) -> bool:
-    """Whether a budget behind the scheduler's switch has one use left: that one is ours to make, by resubmission."""
+    """Whether the scheduler's next restart by itself could be one too many: by a budget, or for want of progress."""
+    limit = opened.spec.recovery.no_progress
+    if limit is not None and state.fruitless >= limit - 1:
+        return True
     return any(opened.plan.rule(cause).budget - state.spent.get(cause, 0) <= 1 for cause in SCHEDULER_RESTARTS)
 
 
@@ -119,6 +137,8 @@ def _after_end(
     now: datetime,
     capabilities: Capabilities,
 ) -> Step:
+    if end.restart is not None and submission.requeueing == end.restart + 1:
+        return _await_restart(state, opened, submission, submission.requeueing_at, now, capabilities)
     if state.lifted is not None:
         return _after_lift(state, opened, submission, end, now, capabilities)
     if end.cause is Cause.COMPLETED:
@@ -134,15 +154,19 @@ def _after_end(
     if rule.action is Action.FAIL:
         return _finish(state, now, Outcome.FAILED, f"{end.cause}{told}")
     if rule.action is Action.HOLD:
-        return _hold(state, submission, end, None, f"{end.cause}{told}")
+        return _hold_after(state, submission, end, None, f"{end.cause}{told}")
     if state.spent.get(end.cause, 0) > rule.budget:
-        return _hold(state, submission, end, rule.action, f"the budget of {rule.budget} for {end.cause} is spent{told}")
+        why = f"the budget of {rule.budget} for {end.cause} is spent{told}"
+        return _hold_after(state, submission, end, rule.action, why)
     limit = opened.spec.recovery.no_progress
     if limit is not None and state.fruitless >= limit:
         why = f"{state.fruitless} executions in a row ended without a new save, the last one {end.cause}{told}"
-        return _hold(state, submission, end, rule.action, why)
-    if state.not_before is not None and now < state.not_before and rule.action is Action.RESUBMIT:
-        return _poll(state, now, why=f"the delay after {end.cause}", wake_at=state.not_before)
+        return _hold_after(state, submission, end, rule.action, why)
+    if submission.may_restart and rule.action is Action.RESUBMIT:
+        return Retire(submission=submission)
+    if state.not_before is not None and now < state.not_before:
+        observe = (submission,) if submission.may_restart else ()
+        return _poll(state, now, why=f"the delay after {end.cause}", observe=observe, wake_at=state.not_before)
     return _again(state, opened, submission, end, rule.action, now, capabilities)
 
 
@@ -172,14 +196,29 @@ def _again(
     now: datetime,
     capabilities: Capabilities,
 ) -> Step:
-    if action is Action.REQUEUE and submission.may_restart and end.restart is not None and end.at is not None:
-        by_itself = end.cause in SCHEDULER_RESTARTS and state.lifted is None
-        if not by_itself and submission.requeueing != end.restart + 1:
-            return Requeue(submission=submission, restart=end.restart + 1)
-        asked = end.at if by_itself else submission.requeueing_at or end.at
-        due = asked + capabilities.restart_bound
-        if now < due:
-            return _poll(state, now, why="the scheduler to restart the object", observe=(submission,), wake_at=due)
+    if action is Action.REQUEUE and submission.may_restart and end.restart is not None and end.restart < MAX_RESTART:
+        if end.cause in SCHEDULER_RESTARTS and state.lifted is None:
+            return _await_restart(state, opened, submission, end.at, now, capabilities)
+        return Requeue(submission=submission, restart=end.restart + 1)
+    return _replace(state, opened, submission)
+
+
+def _await_restart(
+    state: LineageState,
+    opened: Opened,
+    submission: SubmissionState,
+    since: datetime | None,
+    now: datetime,
+    capabilities: Capabilities,
+) -> Step:
+    """The scheduler is to restart the object; if it does not within its bound, another object takes its place."""
+    due = since + capabilities.restart_bound if since is not None else now
+    if now < due:
+        return _poll(state, now, why="the scheduler to restart the object", observe=(submission,), wake_at=due)
+    return _replace(state, opened, submission)
+
+
+def _replace(state: LineageState, opened: Opened, submission: SubmissionState) -> Step:
     if submission.may_restart:
         return Retire(submission=submission)
     return _submit(state, opened, submission.n + 1)
@@ -191,11 +230,20 @@ def _submit(state: LineageState, opened: Opened, n: int) -> Step:
             state, state.newest, None, None, f"all {MAX_SUBMISSION} submissions of this generation are used up"
         )
     base, floor = state.base, state.floor
-    if state.lifted is not None and state.lifted.resolution in (Resolution.CONTINUE_FROM, Resolution.FROM_SCRATCH):
-        base = state.lifted.base or "scratch"
+    if state.lifted is not None and _elsewhere(state):
+        base = state.lifted.base or SCRATCH
         floor = Epoch(state.generation, n, 0).number
     allowed = opened.plan.scheduler_restarts and not _last_restart(state, opened)
     return Submit(n=n, base=base, floor=floor, restarts_allowed=allowed)
+
+
+def _hold_after(
+    state: LineageState, submission: SubmissionState, end: _End, stands_for: Action | None, why: str
+) -> Step:
+    """Hold, once the scheduler cannot run the object again behind the hold's back."""
+    if submission.may_restart:
+        return Retire(submission=submission)
+    return _hold(state, submission, end, stands_for, why)
 
 
 def _hold(
@@ -230,7 +278,7 @@ def _finish(state: LineageState, now: datetime, outcome: Outcome, detail: str) -
     return Finish(outcome=outcome, detail=detail)
 
 
-def _stopping(state: LineageState, now: datetime) -> Step:
+def _stopping(state: LineageState, stop: StopRequested, now: datetime) -> Step:
     """A stop was asked for: end what lives, find what may still land, then finish or hold."""
     submission = state.newest
     if submission is not None and submission.unsettled:
@@ -248,14 +296,15 @@ def _stopping(state: LineageState, now: datetime) -> Step:
     end = _end_of(submission) if submission is not None else None
     if end is not None and end.cause is Cause.COMPLETED:
         return _finish(state, now, Outcome.SUCCEEDED, "the program exited 0")
-    if state.stop is not None and state.stop.intent == "suspend":
-        return _hold(state, submission, end, None, f"suspended on request of {state.stop.who or 'a person'}")
-    who = state.stop.who if state.stop is not None else state.lifted.who if state.lifted is not None else ""
-    return _finish(state, now, Outcome.STOPPED, f"stopped on request of {who or 'a person'}")
+    if stop.intent == "suspend":
+        return _hold(state, submission, end, None, f"suspended on request of {stop.who or 'a person'}")
+    return _finish(state, now, Outcome.STOPPED, f"stopped on request of {stop.who or 'a person'}")
 
 
 def _settle(state: LineageState, now: datetime) -> Poll | None:
-    poll = _poll(state, now, why="older submissions to settle")
+    newest = state.newest
+    find = (newest,) if newest is not None and newest.landing is Landing.INTENDED else ()
+    poll = _poll(state, now, why="older submissions to settle", find=find)
     return poll if poll.observe or poll.find or poll.stop else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prefect_dispatch.errors import SchedulerError
+from prefect_dispatch.format.epoch import MAX_RESTART
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import Observed
 from prefect_dispatch.model.observation import EndedRestart, ObjectState, Observation
@@ -30,12 +31,12 @@ def news(submission: SubmissionState, observation: Observation) -> tuple[Observe
     if observation.state is ObjectState.UNKNOWN:
         return _unknown(submission, observation)
     current = observation.restart
-    if observation.state is ObjectState.ENDING and newest is not None and current > newest.restart:
-        current = newest.restart
-    if newest is not None and current < newest.restart:
-        return ()
     first = newest.restart if newest is not None else 0
-    if current - first > MAX_UNSEEN_RESTARTS:
+    if observation.state is ObjectState.ENDING:
+        current = min(current, first)
+    if current < first:
+        return ()
+    if current - first > MAX_UNSEEN_RESTARTS or current > MAX_RESTART:
         raise SchedulerError(
             f"object {submission.object} says restart {current} after {first}: more than {MAX_UNSEEN_RESTARTS} at once"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from pydantic import BaseModel, ConfigDict
 
 from prefect_dispatch.model.capabilities import Capabilities
@@ -79,6 +81,11 @@ def plan(spec: JobSpec, capabilities: Capabilities, *, root_visible: bool) -> Pl
         )
     if spec.resources.time_limit is not None and not capabilities.time_limit:
         notes.append(f"resources.time_limit is not enforced: {capabilities.scheduler} has no time limits")
+    if capabilities.nodes is not None and spec.resources.nodes > capabilities.nodes:
+        notes.append(
+            f"resources.nodes: {spec.resources.nodes} will be refused, since one object of {capabilities.scheduler} "
+            f"has at most {capabilities.nodes}"
+        )
     return Plan(
         scheduler=capabilities.scheduler,
         rows=rows,
@@ -104,4 +111,8 @@ def _row(cause: Cause, spec: JobSpec, capabilities: Capabilities, why_not: str) 
     if declared.action is Action.REQUEUE and why_not:
         resubmit = declared.model_copy(update={"action": Action.RESUBMIT})
         return PlanRow(cause=cause, declared=declared, effective=resubmit, why=why_not)
+    if declared.action is Action.REQUEUE and cause in SCHEDULER_RESTARTS and declared.delay:
+        at_once = declared.model_copy(update={"delay": timedelta(0)})
+        why = f"{capabilities.scheduler} restarts the object by itself, and knows no delay"
+        return PlanRow(cause=cause, declared=declared, effective=at_once, why=why)
     return PlanRow(cause=cause, declared=declared, effective=declared)

@@ -7,10 +7,12 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from prefect_dispatch.format.durations import write_duration
+from prefect_dispatch.format.exit_codes import RESERVED
 from prefect_dispatch.model.causes import Action, Cause
-from prefect_dispatch.model.fields import Duration
+from prefect_dispatch.model.fields import Count, Duration
 
 
 class Rule(BaseModel):
@@ -27,10 +29,18 @@ class Rule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     action: Annotated[Action, Field(description="requeue, resubmit, hold or fail")]
-    budget: Annotated[int, Field(ge=0, le=999_999, description="How often; then the job holds")] = 0
+    budget: Annotated[Count, Field(ge=0, le=999_999, description="How often; then the job holds")] = 0
     delay: Annotated[Duration, Field(description="Wait before the first time")] = timedelta(0)
     backoff: Annotated[float, Field(ge=1, le=100, description="Growth of the delay each further time")] = 2.0
     max: Annotated[Duration, Field(description="The longest delay")] = timedelta(hours=1)
+
+    @model_validator(mode="after")
+    def _delay_fits(self) -> Rule:
+        if self.delay > self.max:
+            raise ValueError(
+                f"delay {write_duration(self.delay)} is longer than max {write_duration(self.max)}; raise max"
+            )
+        return self
 
     @property
     def recovers(self) -> bool:
@@ -77,8 +87,13 @@ FIXED = frozenset({Cause.COMPLETED, Cause.STOPPED, Cause.DEADLINE})
 """Causes that a spec cannot give a rule for: they end the job as what they are."""
 
 
-def _exit_codes(value: Any) -> Any:
-    return sorted(set(value)) if isinstance(value, (list, tuple, set, frozenset)) else value
+def _exit_codes(codes: tuple[int, ...]) -> tuple[int, ...]:
+    own = next((code for code in codes if code in RESERVED), None)
+    if own is not None:
+        raise ValueError(
+            f"recovery.final_exit_codes {own} is the helper's own code, and a program's comes out as 1; take it out"
+        )
+    return tuple(sorted(set(codes)))
 
 
 class Recovery(BaseModel):
@@ -92,13 +107,15 @@ class Recovery(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rules: Annotated[Mapping[Cause, Rule], Field(description="Rules by cause")] = Field(default_factory=dict)
+    rules: Annotated[
+        Mapping[Cause, Rule], Field(description="Rules by cause; in YAML they may stand beside the limits")
+    ] = Field(default_factory=dict)
     no_progress: Annotated[
-        int | None, Field(ge=1, le=999_999, description="Hold after so many executions in a row without a new save")
+        Count | None, Field(ge=1, le=999_999, description="Hold after so many executions in a row without a new save")
     ] = None
     final_exit_codes: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=255)], ...],
-        BeforeValidator(_exit_codes),
+        tuple[Annotated[Count, Field(ge=1, le=255)], ...],
+        AfterValidator(_exit_codes),
         Field(description="Exit codes of the program that are never run again"),
     ] = ()
 
@@ -111,9 +128,9 @@ class Recovery(BaseModel):
         causes = {cause.value for cause in Cause}
         rules = {name: rule for name, rule in value.items() if name in causes}
         rest = {name: entry for name, entry in value.items() if name not in causes}
-        if rules:
-            rest["rules"] = {**rest.get("rules", {}), **rules}
-        return rest
+        if rules and "rules" in rest:
+            raise ValueError("recovery.rules and rules beside it cannot both be given; write each cause once")
+        return {**rest, "rules": rules} if rules else rest
 
     @model_validator(mode="after")
     def _check_rules(self) -> Recovery:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
@@ -16,18 +16,19 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from prefect_dispatch.errors import SpecError, UsageError
 from prefect_dispatch.format.names import check_lineage
-from prefect_dispatch.format.saves import Saves
+from prefect_dispatch.format.printable import shorten
+from prefect_dispatch.format.saves import SaveKind, Saves
 from prefect_dispatch.format.submission import SIGNALS, Notice
-from prefect_dispatch.model.fields import Duration, Size
+from prefect_dispatch.model.fields import Count, Duration, PositiveDuration, Size, Text, Word
 from prefect_dispatch.model.recovery import Recovery
-
-MAX_TIME_LIMIT = timedelta(days=3650)
+from prefect_dispatch.model.spec_fault import describe_fault
 
 
 class _SpecPart(BaseModel):
@@ -37,13 +38,13 @@ class _SpecPart(BaseModel):
 class Resources(_SpecPart):
     """What one execution needs of the scheduler."""
 
-    nodes: Annotated[int, Field(ge=1, description="Nodes")] = 1
-    tasks_per_node: Annotated[int, Field(ge=1, description="Tasks on each node")] = 1
-    cpus: Annotated[int | None, Field(ge=1, description="CPUs of each task")] = None
-    gpus: Annotated[int, Field(ge=0, description="GPUs of each node")] = 0
+    nodes: Annotated[Count, Field(ge=1, description="Nodes")] = 1
+    tasks_per_node: Annotated[Count, Field(ge=1, description="Tasks on each node")] = 1
+    cpus: Annotated[Count | None, Field(ge=1, description="CPUs of each task")] = None
+    gpus: Annotated[Count, Field(ge=0, description="GPUs of each node")] = 0
     memory: Annotated[Size | None, Field(description="Memory of each node, such as 16GiB")] = None
-    time_limit: Annotated[Duration | None, Field(description="Longest run of one execution, such as 4h")] = None
-    options: Annotated[Mapping[str, str], Field(description="The scheduler's own options")] = Field(
+    time_limit: Annotated[PositiveDuration | None, Field(description="Longest run of one execution, such as 4h")] = None
+    options: Annotated[Mapping[str, Word], Field(description="The scheduler's own options")] = Field(
         default_factory=dict
     )
 
@@ -77,7 +78,7 @@ def _read_saves(value: Any) -> Any:
     if isinstance(value, Saves):
         return value
     if not isinstance(value, Mapping):
-        raise ValueError(f"saves {value!r} is not a mapping such as {{kind: marker}}")
+        raise ValueError(f"saves {shorten(value)} is not a mapping; write one such as {{kind: marker}}")
     try:
         return Saves.decode(value)
     except UsageError as error:
@@ -87,8 +88,10 @@ def _read_saves(value: Any) -> Any:
 class InlineStore(_SpecPart):
     """A checkpoint store given in the spec itself."""
 
-    root: Annotated[str, Field(min_length=1, description="Folder as the job sees it; relative to the spec's file")]
-    record_root: Annotated[str | None, Field(description="Folder of the record; the root where left out")] = None
+    root: Annotated[Text, Field(min_length=1, description="Folder as the job sees it; relative to the spec's file")]
+    record_root: Annotated[
+        Text | None, Field(min_length=1, description="Folder of the record; the root where left out")
+    ] = None
 
 
 class InlineScheduler(_SpecPart):
@@ -96,10 +99,17 @@ class InlineScheduler(_SpecPart):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    type: Annotated[Literal["local", "slurm", "kubernetes"], Field(description="local, slurm or kubernetes")]
+    type: Annotated[Literal["local"], Field(description="The kind of scheduler: local")]
+
+    @field_validator("type", mode="before")
+    @classmethod
+    def _refuse_later_types(cls, value: Any) -> Any:
+        if value in ("slurm", "kubernetes"):
+            raise ValueError(f"scheduler.type {value!r} is not in this version; use local")
+        return value
 
 
-IdentityValue = str | int | float | bool
+IdentityValue = Text | int | float | bool
 _PROVIDERS = ("file:", "git:", "env:")
 _NOT_YET = {
     "script": "batch scripts",
@@ -107,30 +117,50 @@ _NOT_YET = {
     "secrets": "secrets",
     "deadline": "a total deadline",
 }
+_FIXED_FIELDS = ("shared_checkpoint", "on_finished", "cancelation")
+"""Fields of a spec that have one value only in this version."""
+
+_SAVES_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "kind": {
+            "type": "string",
+            "enum": [kind.value for kind in SaveKind],
+            "default": SaveKind.EXPLICIT.value,
+            "description": "Where saves come from: the program's own publishing, a marker file, quiet, or messages",
+        },
+        "marker": {"type": "string", "description": "For kind marker: the marker's file name, such as .complete"},
+        "pattern": {"type": "string", "description": "For kind settle: a glob of the saves, such as *.pt"},
+        "settle": {"type": "string", "description": "For kind settle: how long nothing may have changed, such as 30s"},
+    },
+}
 
 
 class JobSpec(_SpecPart):
     """One generation of a lineage, as a user writes it in YAML. Unknown fields are refused."""
 
     lineage: Annotated[str, Field(description="Name of the line of work, 1 to 40 of a-z, 0-9 and '-'")]
-    command: Annotated[tuple[str, ...], Field(min_length=1, description="The program and its arguments")]
-    workdir: Annotated[str, Field(description="Where it runs; relative to the spec's file")] = "."
-    setup: Annotated[tuple[str, ...], Field(description="Shell lines before the command")] = ()
-    environment: Annotated[Mapping[str, str], Field(description="Variables set for the program")] = Field(
-        default_factory=dict
-    )
-    store: Annotated[str | InlineStore, Field(description="checkpoint-store/NAME, or inline {root: PATH}")] = (
+    command: Annotated[
+        tuple[Word, ...], Field(min_length=1, description="The program and its arguments; numbers are taken as text")
+    ]
+    workdir: Annotated[Text, Field(min_length=1, description="Where it runs; relative to the spec's file")] = "."
+    setup: Annotated[tuple[Text, ...], Field(description="Shell lines before the command")] = ()
+    environment: Annotated[
+        Mapping[Text, Word], Field(description="Variables set for the program; numbers are taken as text")
+    ] = Field(default_factory=dict)
+    store: Annotated[Text | InlineStore, Field(description="checkpoint-store/NAME, or inline {root: PATH}")] = (
         "checkpoint-store/default"
     )
     scheduler: Annotated[
-        str | InlineScheduler, Field(description="local-scheduler/NAME, or inline {type: local, …}")
+        Text | InlineScheduler, Field(description="local-scheduler/NAME, or inline {type: local, …}")
     ] = "local-scheduler/default"
     resources: Annotated[Resources, Field(description="What one execution needs")] = Resources()
-    log: Annotated[str, Field(description="auto, or a file that output is appended to")] = "auto"
+    log: Annotated[Text, Field(min_length=1, description="auto, or a file that output is appended to")] = "auto"
     saves: Annotated[
         Saves,
         BeforeValidator(_read_saves),
         PlainSerializer(lambda saves: saves.encode(), return_type=dict[str, Any]),
+        WithJsonSchema(_SAVES_SCHEMA),
         Field(description="How saves become known: kind explicit, marker, settle or messages"),
     ] = Saves()
     identity: Annotated[
@@ -140,8 +170,10 @@ class JobSpec(_SpecPart):
         Cancelation, Field(description="How it is asked to save and exit when it is preempted")
     ] = Cancelation()
     recovery: Annotated[Recovery, Field(description="What to do after an execution has ended, by cause")] = Recovery()
-    max_pending: Annotated[Duration | None, Field(description="Longest time in the scheduler's queue")] = None
-    watch_interval: Annotated[Duration, Field(description="How often saves are looked for")] = timedelta(seconds=5)
+    max_pending: Annotated[PositiveDuration | None, Field(description="Longest time in the scheduler's queue")] = None
+    watch_interval: Annotated[PositiveDuration, Field(description="How often saves are looked for")] = timedelta(
+        seconds=5
+    )
 
     @field_validator("lineage")
     @classmethod
@@ -154,9 +186,6 @@ class JobSpec(_SpecPart):
     @field_validator("command")
     @classmethod
     def _whole_words(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for word in value:
-            if "\0" in word:
-                raise ValueError(f"command {word!r} contains NUL")
         if not value[0]:
             raise ValueError("command begins with an empty word; name a program")
         return value
@@ -167,8 +196,8 @@ class JobSpec(_SpecPart):
         for name in value:
             if name.startswith("DISPATCH_"):
                 raise ValueError(f"environment.{name} is set by dispatch-job; choose a name without DISPATCH_")
-            if not name or "=" in name or "\0" in name or "\0" in value[name]:
-                raise ValueError(f"environment.{name!r} cannot be a variable")
+            if not name or "=" in name:
+                raise ValueError(f"environment {shorten(name)} cannot be a variable's name; give one without '='")
         return value
 
     @field_validator("identity")
@@ -180,6 +209,8 @@ class JobSpec(_SpecPart):
                     f"identity.{name} {entry!r}: the providers {', '.join(_PROVIDERS)} are not in this version; "
                     "give the value itself"
                 )
+            if isinstance(entry, float) and not math.isfinite(entry):
+                raise ValueError(f"identity.{name} {entry} is not a finite number; write it in quotes")
         return value
 
     @model_validator(mode="before")
@@ -189,8 +220,8 @@ class JobSpec(_SpecPart):
             return value
         for name, what in _NOT_YET.items():
             if name in value:
-                raise ValueError(f"{name}: {what} is not in this version; take {name!r} out of the spec")
-        if value.get("shared_checkpoint"):
+                raise ValueError(f"{name}: this version does not have {what}; take {name!r} out of the spec")
+        if value.get("shared_checkpoint", False) is not False:
             raise ValueError("shared_checkpoint: true is not in this version; give each execution its own folder")
         if value.get("on_finished", "refuse") != "refuse":
             raise ValueError(
@@ -198,8 +229,7 @@ class JobSpec(_SpecPart):
             )
         if value.get("cancelation", {"mode": "terminate"}) != {"mode": "terminate"}:
             raise ValueError(f"cancelation {value['cancelation']!r} is not in this version; use {{mode: terminate}}")
-        fixed = ("shared_checkpoint", "on_finished", "cancelation")
-        return {name: entry for name, entry in value.items() if name not in fixed}
+        return {name: entry for name, entry in value.items() if name not in _FIXED_FIELDS}
 
     @classmethod
     def read(cls, document: Any, what: str) -> Self:
@@ -217,7 +247,7 @@ class JobSpec(_SpecPart):
         try:
             return cls.model_validate(document)
         except ValidationError as error:
-            raise SpecError(f"{what}: {_first_fault(error)}") from None
+            raise SpecError(f"{what}: {describe_fault(error, document, cls, _FIXED_FIELDS)}") from None
 
     def identity_digests(self) -> dict[str, str]:
         """The identity as it is kept and compared: a digest for each field."""
@@ -232,30 +262,3 @@ class JobSpec(_SpecPart):
 def _digest(value: IdentityValue) -> str:
     text = json.dumps(value, sort_keys=True, ensure_ascii=True)
     return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def _first_fault(error: ValidationError) -> str:
-    fault = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in fault["loc"] if part not in ("InlineStore", "InlineScheduler", "str"))
-    if fault["type"] == "extra_forbidden":
-        return f"unknown field {place!r}{_nearest(place)}"
-    if fault["type"] == "missing":
-        return f"field {place!r} is missing; give it a value"
-    message = fault["msg"].removeprefix("Value error, ")
-    if fault["type"] == "value_error":
-        return f"{place}: {message}" if place and not message.startswith(place) else message
-    return f"{place}: {fault['input']!r} is refused: {message[:1].lower()}{message[1:]}"
-
-
-def _nearest(place: str) -> str:
-    *parents, name = place.split(".")
-    model: Any = JobSpec
-    for parent in parents:
-        annotation = model.model_fields[parent].annotation if parent in model.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return ""
-        model = annotation
-    near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean {'.'.join([*parents, near[0]])!r}?"
-    return f"; known are {', '.join(model.model_fields)}"

@@ -74,6 +74,7 @@ class SubmissionState(_State):
         executions: its executions, ascending.
         requeueing: the restart that was asked for.
         requeueing_at: when that intent was recorded.
+        retiring: the restart whose end counts, once the object is being ended for good.
         retired: whether the object was seen to have ended for good.
         detail: why it was refused.
         settled_at: when it was refused or abandoned.
@@ -94,6 +95,7 @@ class SubmissionState(_State):
     executions: tuple[Execution, ...] = ()
     requeueing: int | None = None
     requeueing_at: AwareDatetime | None = None
+    retiring: int | None = None
     retired: bool = False
     detail: str = ""
     settled_at: AwareDatetime | None = None
@@ -102,6 +104,20 @@ class SubmissionState(_State):
     def newest(self) -> Execution | None:
         """The execution with the greatest restart."""
         return self.executions[-1] if self.executions else None
+
+    @property
+    def deciding(self) -> Execution | None:
+        """The execution whose end decides what comes next: the newest, less those that our own stop ended."""
+        deciding = self.newest
+        while deciding is not None and self.is_our_stop(deciding):
+            deciding = next((each for each in reversed(self.executions) if each.restart < deciding.restart), None)
+        return deciding
+
+    def is_our_stop(self, execution: Execution) -> bool:
+        """Whether an execution was restarted while the object was being retired, and ended by that."""
+        ended = execution.ended
+        late = self.retiring is not None and execution.restart > self.retiring
+        return late and ended is not None and ended.cause is Cause.STOPPED
 
     @property
     def may_restart(self) -> bool:

@@ -25,6 +25,7 @@ from prefect_dispatch.model.facts import (
     Requeueing,
     RestartsForbidden,
     Retired,
+    Retiring,
     Submitted,
     Submitting,
 )
@@ -254,6 +255,8 @@ class Supervisor:
     async def _retire(self, opened: Opened, submission: SubmissionState) -> None:
         if submission.object is None or submission.newest is None:
             return
+        if submission.retiring is None:
+            await self._append(Retiring(n=submission.n, restart=submission.newest.restart), submission.generation)
         await self._scheduler.set_restarts(submission.object, False)
         await self._scheduler.stop(submission.object, None)
         seen = (await self._scheduler.observe([submission.object])).get(submission.object)
