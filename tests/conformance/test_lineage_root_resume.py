@@ -151,7 +151,14 @@ class TestForgedNames:
         assert "g0n1r0" in resume.passed_over[0].why
 
     @pytest.mark.parametrize(
-        "path", ["elsewhere/save", "meta/{attempt}/resume/save", "exec/{attempt}", "exec/other/save"]
+        "path",
+        [
+            "elsewhere/save",
+            "meta/{attempt}/resume/save",
+            "exec/{attempt}",
+            "exec/other/save",
+            "meta/{attempt}/snap/x/save",
+        ],
     )
     def test_a_path_that_is_no_executions_is_reported(self, root, bench, begin, path):
         execution = begin()
