@@ -56,7 +56,10 @@ def _run(folder: ObjectFolder, process: Record) -> Record:
         return {"failed": "it was ended before it was started"}
     try:
         description = read_record(folder.description) or {}
-        wrapper = _start(description, read_record(folder.environment))
+        environment = read_record(folder.environment)
+        if environment is None:
+            return {"failed": f"{folder.environment} is gone; it was ended before it was started"}
+        wrapper = _start(description, environment)
     except (OSError, ValueError, KeyError) as error:
         return {"failed": f"{type(error).__name__}: {error}"}
     _watch(wrapper, folder, process, description)
@@ -64,7 +67,7 @@ def _run(folder: ObjectFolder, process: Record) -> Record:
     return {"code": code} if code >= 0 else {"signal": -code}
 
 
-def _start(description: Record, environment: Record | None) -> subprocess.Popen[bytes]:
+def _start(description: Record, environment: Record) -> subprocess.Popen[bytes]:
     libc = ctypes.CDLL(None)
 
     def before_exec() -> None:
@@ -75,7 +78,7 @@ def _start(description: Record, environment: Record | None) -> subprocess.Popen[
     return subprocess.Popen(
         description["arguments"],
         cwd=description["workdir"],
-        env=environment or {},
+        env=environment,
         stdin=subprocess.DEVNULL,
         preexec_fn=before_exec,
     )
