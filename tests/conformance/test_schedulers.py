@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import os
-import signal
-import sys
-import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,34 +13,29 @@ from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState, Obs
 from prefect_dispatch.model.spec import Resources
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local import LocalScheduler
-from prefect_dispatch.schedulers.local_records import is_alive, read_record
-from prefect_dispatch.testing import plain_wrapper
+from prefect_dispatch.testing.local_laboratory import LocalLaboratory
 from prefect_dispatch.testing.plain_request import plain_request
 from prefect_dispatch.testing.scheduler_conformance import SchedulerCase, SchedulerConformance
 from prefect_dispatch.testing.scripted_answer import refuses
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
 
-WRAPPER = (sys.executable, "-I", plain_wrapper.__file__)
-BOUND = 20.0
-
 
 class LocalCase:
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.state_folder = folder / "state"
+        self.laboratory = LocalLaboratory(folder)
         self.scheduler = self.another()
 
     def another(self) -> LocalScheduler:
-        return LocalScheduler(self.state_folder, slots=2, linger=timedelta(seconds=1), wrapper=WRAPPER)
+        return self.laboratory.scheduler(slots=2)
 
     def exiting(self, code: int) -> SubmissionRequest:
-        return plain_request(self.folder, "sh", "-c", f"exit {code}")
+        return self.laboratory.request("sh", "-c", f"exit {code}")
 
     def lasting(self) -> SubmissionRequest:
-        return plain_request(self.folder, "sleep", "300")
+        return self.laboratory.request("sleep", "300")
 
     def impossible(self) -> SubmissionRequest:
-        return plain_request(self.folder, "true", resources=Resources(nodes=2))
+        return self.laboratory.request("true", resources=Resources(nodes=2))
 
     async def submit_behind(self) -> ObjectRef:
         for _ in range(2):
@@ -53,23 +43,7 @@ class LocalCase:
         return await self.scheduler.submit(self.lasting())
 
     async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
-        give_up = time.monotonic() + BOUND
-        while (observation := (await self.scheduler.observe([object]))[object]).state is not state:
-            assert time.monotonic() < give_up, f"{object} is {observation}, not {state}"
-            await asyncio.sleep(0.02)
-        return observation
-
-    async def close(self) -> None:
-        give_up = time.monotonic() + BOUND
-        processes = [read_record(path) or {} for path in self.state_folder.glob("objects/*/process-0")]
-        for process in processes:
-            if "pid" in process and is_alive(process):
-                os.kill(process["pid"], signal.SIGKILL)
-        for path in self.state_folder.glob("objects/*"):
-            ref = ObjectRef(scheduler="local", id=path.name, token=path.name)
-            while self.scheduler.processes(ref):
-                assert time.monotonic() < give_up, f"processes of {ref} live on: {self.scheduler.processes(ref)}"
-                await asyncio.sleep(0.01)
+        return await self.laboratory.until_state(self.scheduler, object, state)
 
 
 class ScriptedCase:
@@ -117,7 +91,7 @@ class TestLocal(SchedulerConformance):
     async def case(self, tmp_path: Path) -> AsyncIterator[SchedulerCase]:
         case = LocalCase(tmp_path)
         yield case
-        await case.close()
+        await case.laboratory.close()
 
 
 @pytest.mark.parametrize("requeue", [True, False])
