@@ -11,7 +11,7 @@ from prefect_dispatch.errors import SpecError
 from prefect_dispatch.model.anchor import anchored
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.spec import InlineStore, JobSpec
-from prefect_dispatch.schedulers.registry import read_settings, resources_refusal
+from prefect_dispatch.schedulers.registry import read_settings
 from prefect_dispatch.supervisor.places import check_root
 
 B = TypeVar("B", CheckpointStore, LocalScheduler)
@@ -32,9 +32,6 @@ async def resolve(spec: JobSpec, base: Path) -> ResolvedJob:
     settings = await _scheduler_settings(own, base)
     check_root(root)
     check_root(record_root)
-    refusal = resources_refusal(settings, own.resources)
-    if refusal is not None:
-        raise SpecError(refusal)
     return ResolvedJob(spec=own, workdir=own.workdir, root=root, record_root=record_root, scheduler=settings)
 
 

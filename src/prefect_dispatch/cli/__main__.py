@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from prefect_dispatch import __version__
 from prefect_dispatch.errors import DispatchError
+from prefect_dispatch.format.printable import printable
 
 COMMANDS = {
     "demo": "run the main job: a training that is preempted twice and ends as the same run",
@@ -57,7 +58,7 @@ def main(words: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except DispatchError as error:
-        print(f"prefect-dispatch: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"prefect-dispatch: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         # The reader has seen enough; what is still buffered must not raise again at exit.

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from prefect_dispatch.errors import MalformedError
 from prefect_dispatch.model.timeline_values import printable
+from prefect_dispatch.supervisor.history import History
 
 MOST_CELL = 100
+MOST_LINE = 4000
+
+
+def say(text: str) -> None:
+    """Print one line. Control characters of jobs do not reach the terminal."""
+    print(printable(text, MOST_LINE))
+
+
+def report_faults(history: History) -> int:
+    """Print what of a root could not be read. Returns the command's exit code: 65 if there is anything."""
+    for fault in history.faults:
+        print(f"prefect-dispatch: {printable(fault, MOST_LINE)}", file=sys.stderr)
+    return MalformedError.exit_code if history.faults else 0
 
 
 def print_json(value: Any) -> None:

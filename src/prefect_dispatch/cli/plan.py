@@ -12,6 +12,7 @@ from prefect_dispatch.cli.output import print_json, print_table
 from prefect_dispatch.model.plan import Plan, plan
 from prefect_dispatch.schedulers.registry import scheduler_of
 from prefect_dispatch.supervisor.assemble import root_visible
+from prefect_dispatch.supervisor.opening import check_acceptable
 from prefect_dispatch.tasks.reports import plan_table
 
 
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
     job = asyncio.run(resolve(read_job(options.job), Path.cwd()))
+    check_acceptable(job)
     capabilities = scheduler_of(job.scheduler).capabilities
     planned = plan(job.spec, capabilities, root_visible=root_visible(job.root))
     if options.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from prefect_dispatch.cli.output import print_json, print_table
+from prefect_dispatch.cli.output import print_json, print_table, report_faults, say
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
 from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.model.state import Landing, LineageState
@@ -30,14 +30,16 @@ def run(options: argparse.Namespace) -> int:
     history = history_of(record.entries(), root_view_of(options.lineage, state))
     summary = summarise(options.lineage, history.state)
     summary["executions"] = execution_rows(history)
+    summary["faults"] = list(history.faults)
     if options.json:
         print_json(summary)
-        return 0
-    print(f"{summary['lineage']}: {summary['state']}" + (f" — {summary['detail']}" if summary["detail"] else ""))
-    if record.unreadable:
-        print(f"read only: {record.unreadable}")
-    print_table([{name: _cell(value) for name, value in row.items()} for row in summary["executions"]])
-    return 0
+    else:
+        detail = f" — {summary['detail']}" if summary["detail"] else ""
+        say(f"{summary['lineage']}: {summary['state']}{detail}")
+        if record.unreadable:
+            say(f"read only: {record.unreadable}")
+        print_table([{name: _cell(value) for name, value in row.items()} for row in summary["executions"]])
+    return report_faults(history)
 
 
 def _show_all(record_root: str, as_json: bool) -> int:

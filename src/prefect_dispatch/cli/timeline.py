@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from prefect_dispatch.cli.output import report_faults
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
 from prefect_dispatch.model.timeline import draw_text_timeline, draw_timeline
 from prefect_dispatch.supervisor.assemble import root_view_of
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         options.output.write_text(svg_timeline(options.lineage, history), encoding="utf-8")
         print(f"timeline written to {options.output}")
-    return 0
+    return report_faults(history)
 
 
 def svg_timeline(lineage: str, history: History) -> str:

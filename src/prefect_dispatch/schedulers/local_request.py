@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,8 +25,11 @@ def describe_refusal(request: SubmissionRequest, inherited: Mapping[str, str] = 
         request: what would be submitted.
         inherited: the environment that its job would inherit.
     """
-    environment = job_environment(request, inherited)
-    return describe_resource_refusal(request.resources) or _describe_program_refusal(request, environment["PATH"])
+    refusal = describe_resource_refusal(request.resources)
+    if refusal is not None:
+        return refusal
+    path = job_path(inherited, request.environment)
+    return describe_program_refusal(request.command, request.setup, request.workdir, path)
 
 
 def describe_resource_refusal(resources: Resources) -> str | None:
@@ -53,11 +56,18 @@ def job_environment(request: SubmissionRequest, inherited: Mapping[str, str]) ->
     the one of its virtual environment; then the spec's own variables; then the restart.
     """
     environment = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
-    folders = [str(Path(sys.executable).parent), *environment.get("PATH", os.defpath).split(os.pathsep)]
-    environment["PATH"] = os.pathsep.join(dict.fromkeys(folders))
     environment.update(request.environment)
+    environment["PATH"] = job_path(inherited, request.environment)
     environment[RESTART] = "0"
     return environment
+
+
+def job_path(inherited: Mapping[str, str], own: Mapping[str, str]) -> str:
+    """The PATH of a job: its spec's own, else the inherited one behind the running interpreter's folder."""
+    if "PATH" in own:
+        return own["PATH"]
+    folders = [str(Path(sys.executable).parent), *inherited.get("PATH", os.defpath).split(os.pathsep)]
+    return os.pathsep.join(dict.fromkeys(folders))
 
 
 def job_arguments(request: SubmissionRequest, wrapper: tuple[str, ...], submission: Path) -> tuple[str, ...]:
@@ -83,16 +93,17 @@ def describe_object(
     }
 
 
-def _describe_program_refusal(request: SubmissionRequest, path: str) -> str | None:
-    if not request.workdir.is_dir():
-        return f"workdir {str(request.workdir)!r} is not a folder; make it, or name another"
-    if request.setup:
+def describe_program_refusal(command: Sequence[str], setup: Sequence[str], workdir: Path, path: str) -> str | None:
+    """Say why a program cannot be started; None when it can. Changes nothing."""
+    if not workdir.is_dir():
+        return f"workdir {str(workdir)!r} is not a folder; make it, or name another"
+    if setup:
         # The setup may be what puts the command on PATH.
         return None
-    program = request.command[0]
+    program = command[0]
     if "/" in program:
-        found = shutil.which(request.workdir / program) is not None
-        where = f"in {str(request.workdir)!r}" if not program.startswith("/") else "there"
+        found = shutil.which(workdir / program) is not None
+        where = f"in {str(workdir)!r}" if not program.startswith("/") else "there"
     else:
         found, where = shutil.which(program, path=path) is not None, f"on the PATH {path}"
     return None if found else f"command {program!r} is no program {where}; correct it, or install it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -11,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from prefect_dispatch.errors import SpecError
 from prefect_dispatch.model.fields import Duration
-from prefect_dispatch.model.spec import Resources
+from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.schedulers.local import LocalScheduler
-from prefect_dispatch.schedulers.local_request import describe_resource_refusal
+from prefect_dispatch.schedulers.local_request import describe_program_refusal, describe_resource_refusal, job_path
 from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.settings import state_folder
 
@@ -75,6 +76,17 @@ def scheduler_of(settings: Mapping[str, Any]) -> Scheduler:
     return LocalSettings.model_validate(read_settings(settings, Path("/"))).scheduler()
 
 
-def resources_refusal(settings: Mapping[str, Any], resources: Resources) -> str | None:
-    """Say what of a spec's resources the scheduler does not have; None when it has all. Pure."""
-    return describe_resource_refusal(resources) if settings.get("type") == "local" else None
+def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> str | None:
+    """Say what of a job its scheduler would refuse; None when it would take it. Changes nothing.
+
+    Args:
+        settings: the scheduler's.
+        spec: the job.
+        workdir: where its program is to run, absolute.
+    """
+    if settings.get("type") != "local":
+        return None
+    path = job_path(os.environ, spec.environment)
+    return describe_resource_refusal(spec.resources) or describe_program_refusal(
+        spec.command, spec.setup, workdir, path
+    )

@@ -66,6 +66,7 @@ class History:
         ticks: their saves.
         resumed_ticks: for each row the tick that it went on from; None where there is none.
         marks: holds, stops and the end.
+        faults: what of the root could not be read.
     """
 
     state: LineageState
@@ -73,6 +74,7 @@ class History:
     ticks: tuple[Tick, ...]
     resumed_ticks: tuple[int | None, ...]
     marks: tuple[Mark, ...]
+    faults: tuple[str, ...]
 
     def bars(self) -> tuple[Bar, ...]:
         """The executions that began to run, as bars."""
@@ -119,7 +121,8 @@ def history_of(entries: Sequence[Entry], root: RootView | None) -> History:
     ticks = _ticks(rows, publications, root)
     numbers = {publication: number for number, publication in enumerate(ticks)}
     resumed = tuple(numbers.get(row.resumed_from) if row.resumed_from is not None else None for row in rows)
-    return History(state, rows, tuple(ticks.values()), resumed, tuple(marks))
+    faults = root.faults if root is not None else ()
+    return History(state, rows, tuple(ticks.values()), resumed, tuple(marks), faults)
 
 
 def _marks(entry: Entry) -> list[Mark]:

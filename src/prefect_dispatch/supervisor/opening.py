@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import getpass
 import os
+from pathlib import Path
 
-from prefect_dispatch.errors import Exists, LineageError
+from prefect_dispatch.errors import Exists, LineageError, SpecError
 from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Opened, Resolution
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.schedulers.registry import job_refusal
+from prefect_dispatch.supervisor.places import check_reachable
 from prefect_dispatch.supervisor.record import Record
 
 
@@ -27,11 +30,12 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
         The state to go on from.
 
     Raises:
+        SpecError: the lineage is new, and its scheduler would refuse the job; nothing was changed.
         LineageError: it is finished, or open with another spec; the text names the fields that differ.
         ReadOnlyLineage: the record holds what this version does not know.
         StoreUnreachable: the record root cannot be written.
     """
-    record.id()
+    check_reachable(job.record_root)
     while True:
         state = record.refresh()
         if record.unreadable:
@@ -39,6 +43,8 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
         if state.opened is not None:
             _check_same(record.lineage, state, job)
             return state
+        check_acceptable(job)
+        record.id()
         try:
             return record.append(
                 Opened(
@@ -54,6 +60,17 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
             )
         except Exists:
             continue
+
+
+def check_acceptable(job: ResolvedJob) -> None:
+    """Find out, before anything is written, that the job's scheduler would take it.
+
+    Raises:
+        SpecError: it would not; the text names the field.
+    """
+    refusal = job_refusal(job.scheduler, job.spec, Path(job.workdir))
+    if refusal is not None:
+        raise SpecError(refusal)
 
 
 def run_again(record: Record, who: str, note: str = "") -> LineageState:

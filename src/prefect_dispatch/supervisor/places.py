@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from prefect_dispatch.errors import StoreError, UsageError
+from prefect_dispatch.errors import StoreError, StoreUnreachable, UsageError
 from prefect_dispatch.format.names import check_lineage
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.port import Ledger
@@ -25,6 +26,21 @@ def check_root(root: str) -> Path:
     if not path.is_absolute():
         raise UsageError(f"root {root!r} is not absolute")
     return path
+
+
+def check_reachable(root: str) -> None:
+    """Find out, changing nothing, that a root is there or can be made.
+
+    Raises:
+        StoreUnreachable: something that is no folder is in its way, or it may not be written.
+    """
+    path = check_root(root)
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    if not path.is_dir():
+        raise StoreUnreachable(f"root {root} cannot be used: {path} is not a folder; name another root")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise StoreUnreachable(f"root {root} cannot be used: {path} may not be written; name another root")
 
 
 def open_index(record_root: str) -> Ledger:

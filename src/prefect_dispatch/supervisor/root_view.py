@@ -60,6 +60,12 @@ class RootView:
     def __init__(self, root: LineageRoot) -> None:
         self._root = root
         self._manifests: dict[str, list[str]] = {}
+        self._faults: dict[str, None] = {}
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What could not be read so far, each once: a malformed name is never skipped in silence."""
+        return tuple(self._faults)
 
     def publications(self) -> list[Publication] | None:
         """All publications, in order."""
@@ -156,8 +162,14 @@ class RootView:
         try:
             return look()
         except DispatchError as error:
-            _log.warning("%s", error, extra={"action": "root.unreadable"})
+            self._note(error)
             return None
+
+    def _note(self, error: DispatchError) -> None:
+        text = str(error)
+        if text not in self._faults:
+            self._faults[text] = None
+            _log.info("%s", text, extra={"action": "root.unreadable"})
 
 
 def _moment(seconds: object) -> datetime | None:

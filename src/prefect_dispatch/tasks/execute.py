@@ -71,9 +71,11 @@ async def execute(supervisor: Supervisor, clock: Clock, lineage: str, carrier: s
     troubles: set[str] = set()
 
     async def after_each(advanced: Advanced) -> None:
-        if advanced.trouble and advanced.trouble not in troubles:
-            troubles.add(advanced.trouble)
-            logger.warning("%s", advanced.trouble)
+        faults = supervisor.root.faults if supervisor.root is not None else ()
+        for trouble in (advanced.trouble, *faults):
+            if trouble and trouble not in troubles:
+                troubles.add(trouble)
+                logger.warning("%s", trouble)
         with _never_in_the_way(logger):
             await progress.update(advanced.state)
 

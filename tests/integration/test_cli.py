@@ -1,0 +1,286 @@
+"""The command line: what it prints, and that bad input gets one clear line, its exit code, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from prefect_dispatch.cli.__main__ import COMMANDS, main
+from prefect_dispatch.errors import DispatchError
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import Ended, Finished, HoldOpened, Observed, Outcome, Submitted, Submitting
+from prefect_dispatch.model.job import ResolvedJob
+from prefect_dispatch.model.observation import Exit, ObjectRef
+from prefect_dispatch.model.plan import plan
+from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.schedulers.registry import read_settings, scheduler_of
+from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.opening import open_lineage
+from prefect_dispatch.supervisor.places import open_record
+
+
+@pytest.fixture
+def job_file(tmp_path, monkeypatch):
+    """Writes a job file; fields given replace those of a good job, None leaves one out."""
+    monkeypatch.setenv("DISPATCH_STATE", str(tmp_path / "own"))
+    monkeypatch.delenv("DISPATCH_STORE", raising=False)
+
+    def write(**fields) -> Path:
+        spec = {
+            "lineage": "digits",
+            "command": ["sh", "-c", "true"],
+            "store": {"root": "runs"},
+            "scheduler": {"type": "local", "state_folder": "state"},
+            **fields,
+        }
+        path = tmp_path / "job.yaml"
+        path.write_text(yaml.safe_dump({name: value for name, value in spec.items() if value is not None}))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def lineage(tmp_path):
+    """A lineage with one execution that ended, written as a supervisor writes it."""
+    runs = tmp_path / "runs"
+    settings = read_settings({"type": "local", "state_folder": str(tmp_path / "state")}, tmp_path)
+    spec = JobSpec.read({"lineage": "digits", "command": ["sh"], "store": {"root": str(runs)}}, "job")
+    job = ResolvedJob(spec=spec, workdir=str(tmp_path), root=str(runs), record_root=str(runs), scheduler=settings)
+    record = open_record(str(runs), "digits", SystemClock())
+    open_lineage(record, job, plan(spec, scheduler_of(settings).capabilities, root_visible=True))
+    reference = ObjectRef(scheduler="local", id="7", token="a" * 16)
+    now = SystemClock().now()
+    for fact in (
+        Submitting(n=1, token="a" * 16, writer="me", give_up_at=now, base="latest", floor=0, restarts_allowed=False),
+        Submitted(n=1, object=reference),
+        Observed(n=1, restart=0, state="running", started_at=now),
+        Ended(n=1, restart=0, cause=Cause.FAILED, exit=Exit(code=7), ended_at=now, detail="exit 7"),
+    ):
+        record.append(fact)
+    return record
+
+
+def everything(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+BAD_JOBS = [
+    ({"comand": ["x"]}, "comand", "did you mean 'command'"),
+    ({"max_pending": "4 fortnights"}, "4 fortnights", "30min"),
+    ({"lineage": "My Run"}, "My Run", "a-z"),
+    ({"command": ["no-such-program"]}, "no-such-program", "install it"),
+    ({"workdir": "nowhere"}, "nowhere", "make it"),
+    ({"resources": {"nodes": 2}}, "resources.nodes 2", "use 1"),
+    ({"store": {"root": "s3://bucket/prefix"}}, "s3://bucket/prefix", "folder"),
+    ({"scheduler": {"type": "slurm"}}, "slurm", "local"),
+    ({"scheduler": {"type": "local", "slot": 2}}, "slot", "slots"),
+    ({"scheduler": {"type": "local", "slots": 0}}, "slots", "1"),
+    ({"deadline": {"budget": "8h"}}, "deadline", "this version does not have"),
+    ({"secrets": {"KEY": "secret/key"}}, "secrets", "this version does not have"),
+    ({"identity": {"code": "git:."}}, "git:.", "not in this version"),
+    ({"saves": {"kind": "huggingface"}}, "huggingface", "not in this version"),
+    ({"shared_checkpoint": True}, "shared_checkpoint", "not in this version"),
+    ({"command": None}, "command", "missing"),
+]
+
+
+@pytest.mark.parametrize(("fields", "thing", "way_out"), BAD_JOBS, ids=[thing for _, thing, _ in BAD_JOBS])
+@pytest.mark.parametrize("command", ["plan", "submit"])
+def test_a_bad_job_gets_one_line_with_the_thing_and_the_way_out(
+    job_file, capsys, tmp_path, command, fields, thing, way_out
+):
+    # given
+    path = job_file(**fields)
+    before = everything(tmp_path)
+    # when
+    code = main([command, str(path)])
+    # then
+    printed = capsys.readouterr()
+    assert code == 2
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert thing in line
+    assert way_out in line
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["", "- a list", "{unclosed", "lineage: a\nlineage: b\n", "\x00", "a: !!python/name:os.system"]
+)
+def test_what_is_no_job_spec_is_one_line(tmp_path, capsys, text):
+    # given
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    # when
+    code = main(["plan", str(path)])
+    # then
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert "job.yaml" in line
+
+
+def test_a_store_that_cannot_be_written_is_69_and_nothing_is_started(job_file, capsys, tmp_path):
+    # given a file where the store's folder should be
+    (tmp_path / "runs").write_text("in the way")
+    # when
+    code = main(["submit", str(job_file())])
+    # then
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 69
+    assert str(tmp_path / "runs") in line
+    assert not (tmp_path / "state").exists()
+
+
+def test_plan_shows_each_substitution_before_anything_starts(job_file, capsys, tmp_path):
+    # given
+    path = job_file()
+    before = everything(tmp_path)
+    # when
+    code = main(["plan", str(path)])
+    out = capsys.readouterr().out
+    # then
+    assert code == 0
+    (preempted,) = [line for line in out.splitlines() if line.startswith("preempted")]
+    assert preempted.split()[1:4] == ["requeue", "resubmit", "100"]
+    assert "local cannot run the same object again" in preempted
+    assert everything(tmp_path) == before
+
+
+def test_plan_as_json_can_be_read_by_scripts(job_file, capsys):
+    main(["plan", str(job_file()), "--json"])
+    result = json.loads(capsys.readouterr().out)
+    rows = {row["cause"]: row for row in result["plan"]["rows"]}
+    assert rows["preempted"]["effective"]["action"] == "resubmit"
+    assert result["job"]["spec"]["lineage"] == "digits"
+
+
+def test_status_of_all_and_of_one(lineage, capsys, tmp_path):
+    # when
+    assert main(["status", "--store", str(tmp_path / "runs"), "--json"]) == 0
+    (everyone,) = json.loads(capsys.readouterr().out)
+    assert main(["status", "digits", "--store", str(tmp_path / "runs")]) == 0
+    one = capsys.readouterr().out
+    # then
+    assert everyone["lineage"] == "digits"
+    assert everyone["state"] == "between executions"
+    assert everyone["spent"] == {"failed": 1}
+    assert "g0n1r0" in one
+    assert "failed" in one
+
+
+def test_status_says_why_a_lineage_is_held_or_how_it_ended(lineage, capsys, tmp_path):
+    # given
+    lineage.append(HoldOpened(hold="h", why="the budget is spent"))
+    main(["status", "digits", "--store", str(tmp_path / "runs")])
+    held = capsys.readouterr().out
+    lineage.append(Finished(outcome=Outcome.FAILED, detail="exit 7"))
+    main(["status", "digits", "--store", str(tmp_path / "runs")])
+    finished = capsys.readouterr().out
+    # then
+    assert held.startswith("digits: held — the budget is spent")
+    assert finished.startswith("digits: failed — exit 7")
+
+
+def test_control_characters_of_a_job_do_not_reach_the_terminal(lineage, capsys, tmp_path):
+    # given
+    lineage.append(HoldOpened(hold="h", why="\x1b[2Jgone\x07"))
+    # when
+    main(["status", "digits", "--store", str(tmp_path / "runs")])
+    main(["record", "digits", "--store", str(tmp_path / "runs")])
+    main(["timeline", "digits", "--store", str(tmp_path / "runs")])
+    # then
+    out = capsys.readouterr().out
+    assert "gone" in out
+    assert "\x1b" not in out
+    assert "\x07" not in out
+
+
+def test_record_prints_facts_and_exports_without_what_is_private(lineage, capsys, tmp_path):
+    # given
+    store = ["--store", str(tmp_path / "runs")]
+    # when
+    main(["record", "digits", *store])
+    words = capsys.readouterr().out
+    main(["record", "digits", *store, "--json"])
+    facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    main(["record", "digits", *store, "--export", str(tmp_path / "copy.jsonl")])
+    copy = (tmp_path / "copy.jsonl").read_text()
+    # then
+    assert [fact["kind"] for fact in facts] == ["opened", "submitting", "submitted", "observed", "ended"]
+    assert "exit 7" in words
+    assert len(copy.splitlines()) == 5
+    assert str(tmp_path) not in copy
+    assert "a" * 16 not in copy
+    capsys.readouterr()
+    assert main(["record", "digits", *store, "--export", str(tmp_path / "copy.jsonl")]) == 2
+
+
+def test_timeline_as_picture_and_as_text(lineage, capsys, tmp_path):
+    # when
+    main(["timeline", "digits", "--store", str(tmp_path / "runs")])
+    text = capsys.readouterr().out
+    main(["timeline", "digits", "--store", str(tmp_path / "runs"), "-o", str(tmp_path / "t.svg")])
+    # then
+    assert "submission 1" in text
+    assert (tmp_path / "t.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("place", ["pub", "record"])
+def test_a_malformed_name_is_65_and_names_it(lineage, capsys, tmp_path, place):
+    # given
+    folder = tmp_path / "runs" / "digits" / place
+    folder.mkdir(exist_ok=True)
+    (folder / "what-is-this").touch()
+    before = everything(tmp_path)
+    # when
+    code = main(["status", "digits", "--store", str(tmp_path / "runs")])
+    # then
+    printed = capsys.readouterr()
+    assert code == 65
+    assert f"{place}/what-is-this" in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert everything(tmp_path) == before
+
+
+def test_a_forged_epoch_is_listed_but_not_followed(lineage, capsys, tmp_path):
+    # given a publication above everything, in a folder of nobody
+    forged = Publication(Epoch(9, 1, 0), 5, f"exec/{'b' * 16}-0/step")
+    (tmp_path / "runs" / "digits" / "pub").mkdir()
+    (tmp_path / "runs" / "digits" / "pub" / forged.name).touch()
+    # when
+    code = main(["status", "digits", "--store", str(tmp_path / "runs"), "--json"])
+    # then
+    status = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert [row["saves"] for row in status["executions"]] == [0]
+
+
+@pytest.mark.parametrize("name", ["nope", "No Name", "../digits", ""])
+def test_a_lineage_that_is_not_there_is_one_line(capsys, tmp_path, name):
+    # when
+    code = main(["status", name, "--store", str(tmp_path)])
+    # then
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code in (1, 2)
+    assert repr(name) in line
+
+
+def test_every_command_has_help(capsys):
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as caught:
+            main([command, "--help"])
+        assert caught.value.code == 0
+    assert "usage: prefect-dispatch demo" in capsys.readouterr().out
+
+
+def test_every_error_has_an_exit_code():
+    def tree(error):
+        return [error, *(below for each in error.__subclasses__() for below in tree(each))]
+
+    assert {error.exit_code for error in tree(DispatchError)} == {1, 2, 3, 65, 69, 74, 190, 191, 192, 194}
