@@ -1,0 +1,12 @@
+"""Settings of every test."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about the code. A run of CI must not fail by luck.
+settings.register_profile("own", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") or os.environ.get("CI_RUN_MARK") else "own")
