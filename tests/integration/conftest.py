@@ -116,7 +116,10 @@ class JobBench:
 
     def journal(self, kind: str, number: int = 1) -> list[dict[str, Any]]:
         entries = self.lineage_root.journal(self.attempt(number)).entries()
-        return [dict(entry.fields) for entry in entries if entry.kind == kind]
+        chosen = [dict(entry.fields) for entry in entries if entry.kind == kind]
+        times = [fields.pop("at") for fields in chosen if kind != "barred"]
+        assert times == sorted(times) and all(abs(time.time() - at) < 600 for at in times)
+        return chosen
 
     def exit_note(self, number: int = 1) -> ExitNote:
         (fields,) = self.journal("exit", number)

@@ -6,10 +6,12 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import prefect_dispatch
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.journal import ExitReason
 from prefect_dispatch.format.names import encode_part
@@ -277,3 +279,26 @@ def test_nothing_of_prefect_or_pydantic_is_imported() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", program], timeout=20).returncode == 0
+
+
+def oldest_python() -> str | None:
+    candidates = [shutil.which("python3.9"), *map(str, Path.home().glob(".pyenv/versions/3.9.*/bin/python"))]
+    return next((path for path in candidates if path and Path(path).exists()), None)
+
+
+@pytest.mark.skipif(oldest_python() is None, reason="no Python 3.9 on PATH or among pyenv's versions")
+def test_the_helper_runs_under_python_39_without_being_installed(job: Any) -> None:
+    source = str(Path(prefect_dispatch.__file__).parents[1])
+    environment = {**job.environment(), "PYTHONPATH": source}
+    helper = [str(oldest_python()), "-W", "error", "-m", "prefect_dispatch.job"]
+
+    def run(number: int, *command: str) -> subprocess.CompletedProcess[bytes]:
+        arguments = ["run", "--submission", str(job.document(number)), "--", *command]
+        return subprocess.run([*helper, *arguments], env=environment, cwd=job.folder, capture_output=True, timeout=20)
+
+    first = run(1, sys.executable, "-c", save(40) + "print('openjd_progress: 50')")
+    second = run(2, "sh", "-c", "cat $DISPATCH_RESUME_FROM/weights")
+
+    assert (first.returncode, first.stderr) == (0, b"")
+    assert b"weights of step 40" in second.stdout, second.stderr
+    assert job.journal("progress") == [{"percent": 50.0}]

@@ -46,6 +46,20 @@ def test_a_marker_that_names_no_step_ends_in_a_notice_and_194(job: Any) -> None:
     assert b"'twelve'" in ended.stdout.splitlines()[-1]
 
 
+def test_one_look_that_fails_is_repeated_before_anyone_gives_up(job: Any) -> None:
+    program = WAIT + (
+        "open(folder + '/s', 'w').write('x'); open(folder + '/s.complete', 'w').write('twelve')\n"
+        "journal = os.environ['DISPATCH_ROOT'] + '/meta/' + os.environ['DISPATCH_ATTEMPT'] + '/journal'\n"
+        "while not os.path.exists(journal): time.sleep(0.01)\n"
+        "open(folder + '/s.complete', 'w').write('12')\n"
+    )
+
+    ended = job.python(program)
+
+    assert ended.returncode == 0
+    assert len(job.journal("fault")) == 1 and job.steps() == [12]
+
+
 def test_a_fixed_name_that_is_overwritten_is_kept_by_snapshots(job: Any, end: Any, wait_until: Any) -> None:
     program = WAIT + (
         "for step in (5, 6):\n"
