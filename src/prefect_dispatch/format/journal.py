@@ -11,7 +11,10 @@ from prefect_dispatch.format.documents import field
 
 
 class JournalKind(enum.Enum):
-    """The kinds of entries that the wrapper writes. Each has ``at``, its clock's seconds since 1970, and what is named here."""
+    """The kinds of entries that the wrapper writes.
+
+    Each has ``at``, seconds since 1970 by the wrapper's clock, and what is named here.
+    """
 
     PROGRESS = "progress"
     """``percent``: how much is done. Not every change is written, the last one is."""
