@@ -48,7 +48,7 @@ def test_a_job_that_is_preempted_twice_is_one_flow_run_with_three_tries(operator
     assert run.state.type == "COMPLETED"
     (execute,) = operator.task_runs(carrier)
     assert execute.run_count == 3
-    assert {"lineage:digits", "generation:0"} <= set(execute.tags)
+    assert {"lineage:digits", "generation:0"} <= set(execute.tags) & set(run.tags)
     artifacts = operator.artifacts(carrier)
     assert set(artifacts) >= {"plan-digits", "execution-digits", "lineage-digits", "timeline-digits", "progress-digits"}
     assert len(artifacts["execution-digits"]) == 3

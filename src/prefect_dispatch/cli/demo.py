@@ -32,6 +32,7 @@ from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.history import History, history_of
 from prefect_dispatch.supervisor.places import check_root, known_lineages, open_record
+from prefect_dispatch.supervisor.tables import table_row
 
 EPOCHS = 40
 SECONDS_PER_EPOCH = 0.5
@@ -247,18 +248,9 @@ def _need_scikit_learn() -> None:
 
 
 def _show(result: dict[str, Any], history: History) -> None:
-    rows = [
-        {
-            "execution": row["epoch"],
-            "ended as": row["cause"] or "",
-            "lived beside the next": f"{row['overlap_seconds']:.1f} s" if row["overlap_seconds"] is not None else "",
-            "resumed from": row["resumed_from"],
-            "saves": f"{row['saves']}, to step {row['newest_step']}",
-        }
-        for row in result["executions"]
-    ]
+    shown = ("epoch", "ended as", "resumed from", "saves", "lived beside the next")
     print()
-    print_table(rows)
+    print_table([{name: table_row(row)[name] for name in shown} for row in history.rows])
     print()
     print(text_timeline(result["lineage"], history))
     print(f"picture:                      {result['timeline']}")

@@ -13,7 +13,7 @@ from prefect_dispatch.model.plan import Plan, plan
 from prefect_dispatch.schedulers.registry import scheduler_of
 from prefect_dispatch.supervisor.assemble import root_visible
 from prefect_dispatch.supervisor.opening import check_acceptable
-from prefect_dispatch.tasks.reports import plan_table
+from prefect_dispatch.supervisor.tables import plan_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from prefect import flow, get_run_logger, tags
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.states import Cancelled, Completed, Failed
@@ -56,11 +58,26 @@ async def supervise(job: JobSpec) -> State[Any]:
     carrier = _flow_run_id()
     if carrier is not None:
         state = await supervisor.append(CarriedBy(flow_run=carrier))
+        await _tag_run(carrier, spec.lineage, state.generation)
     logger.info("lineage %s is at fact %d of %s", spec.lineage, state.seq, record.location)
     await report_plan(spec.lineage, planned)
     with tags(f"lineage:{spec.lineage}", f"generation:{state.generation}"):
         happening = await execute.with_options(retries=retries_for(state))(supervisor, clock, spec.lineage, carrier)
     return _final_state(happening)
+
+
+async def _tag_run(flow_run: str, lineage: str, generation: int) -> None:
+    """Tag the flow run, so that the runs of a lineage are found together. A tag is not worth a failed run."""
+    try:
+        async with get_client() as client:
+            tagged = {
+                *(await client.read_flow_run(UUID(flow_run))).tags,
+                f"lineage:{lineage}",
+                f"generation:{generation}",
+            }
+            await client.update_flow_run(UUID(flow_run), tags=sorted(tagged))
+    except Exception as error:
+        get_run_logger().warning("the run could not be tagged: %s", error)
 
 
 def _final_state(happening: Happening) -> State[Any]:

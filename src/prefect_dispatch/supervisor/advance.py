@@ -323,7 +323,7 @@ class Supervisor:
         cause = cause_of(ended, word)
         if cause is Cause.STOPPED and pending_too_long(opened, submission, self._clock.now()):
             cause = Cause.NO_CAPACITY
-        told = [ended.evidence, word.detail if word is not None else "", str(ended.exit) if ended.exit else ""]
+        told = (str(ended.exit) if ended.exit else "", ended.evidence, word.detail if word is not None else "")
         await self._append(
             Ended(
                 n=submission.n,
@@ -333,7 +333,7 @@ class Supervisor:
                 nodes=ended.nodes,
                 ended_at=ended.ended_at,
                 published=published,
-                detail="; ".join(text for text in told if text),
+                detail="; ".join(dict.fromkeys(text for text in told if text)),
             ),
             submission.generation,
         )

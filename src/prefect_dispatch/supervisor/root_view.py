@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from prefect_dispatch.errors import Absent, DispatchError, MalformedName
 from prefect_dispatch.format.epoch import Epoch
-from prefect_dispatch.format.journal import ExitNote, JournalKind
+from prefect_dispatch.format.journal import ExitNote, ExitReason, JournalKind
 from prefect_dispatch.format.manifest import Manifest, manifest_prefix
 from prefect_dispatch.format.names import split_attempt
 from prefect_dispatch.format.publication import Publication
@@ -21,6 +21,16 @@ from prefect_dispatch.stores.lineage_root import LineageRoot
 
 MOST_PROGRESS_ENTRIES = 200
 """Journal entries that one look at a progress reads at most."""
+
+_WHY = {
+    ExitReason.PROGRAM: "",
+    ExitReason.NOTICE: "it ended after it was asked to",
+    ExitReason.KILLED: "it was killed when its notice period was over",
+    ExitReason.FAIL: "the program said that it has failed",
+    ExitReason.SAVES: "its saves could not be published",
+    ExitReason.GUARDIAN_LOST: "its guardian was killed",
+}
+"""What the helper's last word adds to an exit code, for people."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -86,10 +96,14 @@ class RootView:
                 read_claim(self._root.store, epoch)
             except Absent:
                 return LastWord(claimed=False)
+            told = ""
             for entry in self._root.journal(attempt).entries(limit=MOST_PROGRESS_ENTRIES):
+                if entry.kind in (JournalKind.FAIL.value, JournalKind.FAULT.value):
+                    told = f": {str(entry.fields.get('text', ''))[:500]}"
                 if entry.kind == JournalKind.EXIT.value:
                     note = ExitNote.of_fields(entry.fields, f"the last word of {attempt}")
-                    return LastWord(True, note.program_started, f"the helper says: {note.reason.value}")
+                    why = _WHY[note.reason]
+                    return LastWord(True, note.program_started, f"{why}{told}" if why else "")
             return LastWord(claimed=True)
 
         return self._ask(look)

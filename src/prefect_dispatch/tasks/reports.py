@@ -16,15 +16,14 @@ from prefect.artifacts import (
     aupdate_progress_artifact,
 )
 
-from prefect_dispatch.format.durations import describe_duration
 from prefect_dispatch.model.plan import Plan
-from prefect_dispatch.model.recovery import Rule
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.model.timeline import draw_timeline
 from prefect_dispatch.model.timeline_values import printable
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.history import ExecutionRow, history_of, resumed_words
+from prefect_dispatch.supervisor.history import ExecutionRow, history_of
+from prefect_dispatch.supervisor.tables import plan_table, table_row
 
 LOG_LINES = 200
 LOG_BYTES = 64 * 1024
@@ -36,26 +35,6 @@ async def report_plan(lineage: str, plan: Plan) -> None:
     notes = "".join(f"\n\n{note}" for note in plan.notes)
     description = f"Plan of {lineage} on {plan.scheduler}{notes}"
     await acreate_table_artifact(plan_table(plan), key=f"plan-{lineage}", description=description)
-
-
-def plan_table(plan: Plan) -> list[dict[str, str]]:
-    """A plan as tables show it: one row per cause."""
-    return [
-        {
-            "cause": str(row.cause),
-            "declared": describe_rule(row.declared),
-            "effective": describe_rule(row.effective),
-            "budget": str(row.effective.budget) if row.effective.recovers else "",
-            "why": row.why,
-        }
-        for row in plan.rows
-    ]
-
-
-def describe_rule(rule: Rule) -> str:
-    """A rule in a few words."""
-    delay = f" after {describe_duration(rule.delay)}, growing" if rule.delay else ""
-    return f"{rule.action}{delay}"
 
 
 async def report_execution(supervisor: Supervisor, state: LineageState, try_number: int) -> None:
@@ -86,22 +65,6 @@ async def report_execution(supervisor: Supervisor, state: LineageState, try_numb
     )
 
 
-def table_row(row: ExecutionRow) -> dict[str, str]:
-    """One execution as tables show it."""
-    overlap = f"{row.overlap.total_seconds():.1f}" if row.overlap is not None else ""
-    return {
-        "epoch": str(row.epoch),
-        "state": str(row.state),
-        "cause": str(row.cause) if row.cause is not None else "",
-        "started": row.started_at.isoformat(timespec="seconds") if row.started_at is not None else "",
-        "ended": row.ended_at.isoformat(timespec="seconds") if row.ended_at is not None else "",
-        "overlap, s": overlap,
-        "saves": f"{row.saves}, to step {row.newest_step}" if row.newest_step is not None else "0",
-        "resumed from": resumed_words(row),
-        "attempt": row.attempt,
-    }
-
-
 def tail_of(path: str) -> str:
     """The last 200 lines of a log, at most 64 KiB, whatever bytes it holds. Only of a regular file."""
     try:
@@ -116,7 +79,8 @@ def tail_of(path: str) -> str:
 
 
 def _try_page(row: ExecutionRow, path: str | None, tail: str) -> str:
-    facts = "".join(f"| {name} | {html.escape(value)} |\n" for name, value in table_row(row).items() if value)
+    shown = {name: value for name, value in table_row(row).items() if value and name != "epoch"}
+    facts = "".join(f"| {name} | {html.escape(value)} |\n" for name, value in shown.items())
     detail = f"\n{html.escape(printable(row.detail, 1000))}\n" if row.detail else ""
     log = f"\nLog: `{path}`\n\n<pre>{html.escape(tail)}</pre>\n" if path is not None else ""
     return f"| {row.epoch} | |\n|---|---|\n{facts}{detail}{log}"
