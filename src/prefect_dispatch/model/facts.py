@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from prefect_dispatch.errors import MalformedDocument, ReadOnlyLineage, UnknownFormat
-from prefect_dispatch.format.documents import FORMAT, decode, encode
+from prefect_dispatch.format.documents import FORMAT, decode, encode, field
 from prefect_dispatch.format.epoch import MAX_EPOCH, MAX_GENERATION, MAX_RESTART, MAX_SUBMISSION
+from prefect_dispatch.format.printable import shorten
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.model.causes import Action, Cause
 from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState
@@ -349,8 +350,8 @@ class Entry(BaseModel):
             document = decode(data, what)
         except UnknownFormat as error:
             raise ReadOnlyLineage(str(error)) from None
-        kind = document.get("kind")
-        if isinstance(kind, str) and kind not in KINDS:
+        kind = field(document, "kind", str, what)
+        if kind not in KINDS:
             raise ReadOnlyLineage(
                 f"{what} is a fact of kind {kind!r}, which this version does not know: update prefect-dispatch"
             )
@@ -360,8 +361,9 @@ class Entry(BaseModel):
             return cls.model_validate({**stamp, "fact": body})
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
-            place = ".".join(str(part) for part in fault["loc"])
-            raise MalformedDocument(f"{what} is not a fact: {place}: {fault['msg']}") from None
+            place = ".".join(str(part) for part in fault["loc"] if part not in ("fact", kind))
+            value = shorten(fault["input"])
+            raise MalformedDocument(f"{what} is not a fact: {place} = {value}: {fault['msg']}; restore it") from None
 
 
 KINDS = frozenset(
