@@ -107,11 +107,18 @@ class Saving:
         """Publish one; None if the program changed or removed it meanwhile, which its next look will show."""
         watch, folder = self._watch, self._execution.folder
         assert watch is not None
+        path = f"{exec_folder(self._execution.attempt)}/{found.path}"
+        known = self._step_of(path)
+        if found.step is None and path not in self._steps and known is not None:
+            # Another process of this execution watches too, and was faster.
+            self._steps[path] = known
+            watch.published(found)
+            return None
         step = self._next_number() if found.step is None else found.step
-        snapshot = self._steps.get(found.path, step) != step
+        snapshot = known not in (None, step)
         try:
             publication = self._publish(
-                f"{exec_folder(self._execution.attempt)}/{found.path}",
+                path,
                 step,
                 snapshot=snapshot,
                 still_whole=lambda: watch.still_whole(folder, found),
@@ -120,7 +127,7 @@ class Saving:
             if watch.still_whole(folder, found):
                 raise
             return None
-        self._steps[found.path] = step
+        self._steps[path] = step
         watch.published(found)
         return publication
 
@@ -149,10 +156,17 @@ class Saving:
     def _next_number(self) -> int:
         """One more than the greatest step that this execution has published or was asked to publish here."""
         if self._last is None:
-            own = (publication.step for publication in self._execution.root.publications() if self._is_own(publication))
-            self._last = max(own, default=0)
+            self._last = max((publication.step for publication in self._own_publications()), default=0)
         self._last += 1
         return self._last
 
-    def _is_own(self, publication: Publication) -> bool:
-        return publication.epoch == self._execution.epoch
+    def _step_of(self, path: str) -> Optional[int]:
+        """The step under which this execution published a path, by whichever of its processes; None if none did."""
+        if path in self._steps:
+            return self._steps[path]
+        steps = [publication.step for publication in self._own_publications() if publication.path == path]
+        return max(steps, default=None)
+
+    def _own_publications(self) -> List[Publication]:
+        execution = self._execution
+        return [publication for publication in execution.root.publications() if publication.epoch == execution.epoch]
