@@ -135,9 +135,9 @@ def _spec(root: Path, lineage: str, state_path: Path) -> JobSpec:
 
 async def _supervise(spec: JobSpec, root: Path, lineage: str) -> LineageState:
     # Prefect takes seconds to import; by now the comparison is under way.
-    from prefect_dispatch.flows.supervise import supervise
+    from prefect_dispatch.flows.supervise import carry
 
-    await supervise(spec, return_state=True)
+    await carry(spec)
     return open_record(str(root), lineage, SystemClock()).refresh()
 
 

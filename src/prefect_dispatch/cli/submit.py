@@ -12,6 +12,7 @@ from pathlib import Path
 from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.cli.job_file import read_job
 from prefect_dispatch.errors import LineageError
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import plan
@@ -54,19 +55,16 @@ def run(options: argparse.Namespace) -> int:
 
 def supervise_here(job: ResolvedJob) -> int:
     """Carry a job in this process until it is over or held."""
-    from prefect_dispatch.flows.supervise import supervise
+    from prefect_dispatch.flows.supervise import carry
 
-    async def carry() -> None:
-        await supervise(job.spec, return_state=True)
-
-    asyncio.run(carry())
+    ended = asyncio.run(carry(job.spec))
     state = open_record(job.record_root, job.spec.lineage, SystemClock()).refresh()
     if state.hold is not None:
         print(f"lineage {job.spec.lineage} is held: {state.hold.opened.why}", file=sys.stderr)
         return HELD
     finished = state.finished
     if finished is None:
-        print(f"lineage {job.spec.lineage} is not over: this run of supervise ended early", file=sys.stderr)
+        print(f"lineage {job.spec.lineage} is not over: {printable(str(ended.message))}", file=sys.stderr)
         return 1
     print(f"lineage {job.spec.lineage} {finished.outcome}: {finished.detail}")
     return 0 if finished.outcome is Outcome.SUCCEEDED else 1
