@@ -105,6 +105,8 @@ class _Run:
             return code
         except (DispatchError, OSError) as error:
             code = error.exit_code if isinstance(error, DispatchError) else ExitCode.IO_ERROR.value
+            if self._started:
+                self._clerk.write(JournalKind.FAULT, text=printable(str(error)))
             self._end_without_program(code, ExitReason.REFUSED)
             raise
         self._relay.start(program.output)

@@ -29,6 +29,7 @@ _WHY = {
     ExitReason.FAIL: "the program said that it has failed",
     ExitReason.SAVES: "its saves could not be published",
     ExitReason.GUARDIAN_LOST: "its guardian was killed",
+    ExitReason.REFUSED: "the helper did not start the program",
 }
 """What the helper's last word adds to an exit code, for people."""
 
