@@ -8,14 +8,28 @@ from typing import Any
 
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.facts import Ended, Entry, Fact, Observed, Opened, Submitted, Submitting
+from prefect_dispatch.model.facts import (
+    Ended,
+    Entry,
+    Fact,
+    HoldLifted,
+    HoldOpened,
+    LiftedBy,
+    Observed,
+    Opened,
+    Resolution,
+    Retired,
+    Retiring,
+    Submitted,
+    Submitting,
+)
 from prefect_dispatch.model.fold import apply
 from prefect_dispatch.model.next_step import next_step
 from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState
 from prefect_dispatch.model.plan import plan
 from prefect_dispatch.model.spec import JobSpec
-from prefect_dispatch.model.state import LineageState
-from prefect_dispatch.model.steps import Step, Submit
+from prefect_dispatch.model.state import LineageState, SubmissionState
+from prefect_dispatch.model.steps import Append, Held, Retire, Step, Submit
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED
 
 BEGIN = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -114,6 +128,33 @@ class Story:
         step = self.intend()
         self.tell(Submitted(n=step.n, object=object_of(step.n, self.state.generation)))
         return step
+
+    @property
+    def newest(self) -> SubmissionState:
+        """The submission that counts."""
+        assert self.state.newest is not None
+        return self.state.newest
+
+    def retire(self) -> None:
+        """Retire the newest submission's object, as is due."""
+        step = self.step()
+        assert isinstance(step, Retire), step
+        assert self.newest.newest is not None
+        self.tell(Retiring(n=self.newest.n, restart=self.newest.newest.restart), Retired(n=self.newest.n))
+
+    def hold(self) -> HoldOpened:
+        """Open the hold that is due."""
+        step = self.step()
+        assert isinstance(step, Append) and isinstance(step.fact, HoldOpened), step
+        self.tell(step.fact, generation=step.generation)
+        assert isinstance(self.step(), Held)
+        return step.fact
+
+    def lift(self, resolution: Resolution = Resolution.RUN_AGAIN, base: str | None = None) -> LineageState:
+        """Lift the open hold in a person's name."""
+        assert self.state.hold is not None
+        hold = self.state.hold.opened.hold
+        return self.tell(HoldLifted(hold=hold, lifted_by=LiftedBy.PERSON, resolution=resolution, base=base, who="ops"))
 
     def run(self, n: int = 1, restart: int = 0) -> LineageState:
         """Have an execution seen running."""
