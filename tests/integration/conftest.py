@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from prefect_dispatch.format.journal import ExitNote
+from prefect_dispatch.format.names import new_token
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.saves import Saves
@@ -34,6 +36,8 @@ class JobBench:
         self.folder = folder
         self.compiled = compiled
         self.root = folder / "root" / self.lineage
+        # Never the same twice: a guardian kills whoever carries its attempt, and tests run side by side.
+        self.tokens: defaultdict[int, str] = defaultdict(new_token)
         self.started: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -49,7 +53,7 @@ class JobBench:
             record="",
             generation=0,
             submission=number,
-            token="abcdefghijklmn" + "abcdefghij"[number // 10] + "abcdefghij"[number % 10],
+            token=self.tokens[number],
             root=str(self.folder / "root"),
             choice=ResumeChoice(),
             saves=Saves.decode(saves or {"kind": "marker"}),

@@ -258,7 +258,7 @@ def test_a_stopped_program_is_killed_too(job: Any, alive: Any, end: Any) -> None
 
 
 def test_the_program_leads_a_group_of_its_own_and_has_no_signal_ignored_or_blocked(job: Any) -> None:
-    ended = job.run("sh", "-c", "grep -E 'SigIgn|SigBlk|NSpgid|NSpid' /proc/$$/status")
+    ended = job.run("sh", "-c", "exec grep -E 'SigIgn|SigBlk|NSpgid|NSpid' /proc/self/status")
 
     shown = dict(line.split(":\t") for line in ended.stdout.decode().splitlines() if ":\t" in line)
     assert shown["SigBlk"] == shown["SigIgn"] == "0" * 16
