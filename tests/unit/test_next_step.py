@@ -160,6 +160,19 @@ def test_a_hold_comes_after_so_many_executions_in_a_row_without_a_save(saved: li
         assert isinstance(story.step(), Submit)
 
 
+def test_a_lift_gives_as_many_executions_again_to_make_progress() -> None:
+    story = Story({"recovery": {"no_progress": 2}}, PLAIN)
+    for n in (1, 2):
+        story.submit()
+        story.end(Cause.PREEMPTED, n=n, published=0)
+    story.hold()
+    story.lift()
+    for n in (3, 4):
+        story.submit()
+        story.end(Cause.PREEMPTED, n=n, published=0)
+    story.hold()
+
+
 def test_refused_submissions_spend_the_budget_of_launches() -> None:
     story = Story({"recovery": {"launch_failed": {"action": "resubmit", "budget": 1}}}, PLAIN)
     story.intend()
@@ -184,6 +197,7 @@ def test_delays_grow_to_their_limit_and_are_the_only_ones() -> None:
         assert isinstance(story.step(), Submit)
     # and an end without a delay waits for nothing
     story.submit()
+    assert story.state.not_before is None
     story.end(Cause.PREEMPTED, n=5)
     assert isinstance(story.step(), Submit)
 

@@ -109,6 +109,15 @@ def test_no_hold_is_opened_while_the_scheduler_could_still_run_the_object() -> N
     story.hold()
 
 
+def test_an_object_is_retired_before_the_delay_of_the_one_that_takes_its_place() -> None:
+    story = Story()
+    story.submit()
+    story.end(Cause.LAUNCH_FAILED)
+    story.retire()
+    step = story.step()
+    assert isinstance(step, Poll) and step.wake_at == story.now + timedelta(seconds=30)
+
+
 def test_a_requeue_that_was_asked_for_is_waited_for_and_not_asked_again() -> None:
     # given an end whose budget is spent, and a person who says to go on
     story = Story({"recovery": {"timed_out": {"action": "requeue", "budget": 1}}})
