@@ -74,9 +74,47 @@ def test_a_fixed_name_that_is_overwritten_is_kept_by_snapshots(job: Any, end: An
     end(process)
 
     first, second = job.publications()
-    assert first.path == f"exec/{job.attempt()}/last"
-    assert second.path == f"meta/{job.attempt()}/snap/1/last"
-    assert (job.root / second.path).read_text() == "weights 6"
+    assert [first.path, second.path] == [f"meta/{job.attempt()}/snap/{number}/last" for number in (1, 2)]
+    assert [(job.root / path).read_text() for path in (first.path, second.path)] == ["weights 5", "weights 6"]
+
+
+def test_a_file_that_is_torn_while_it_is_written_over_is_never_resumed_from(job: Any, wait_until: Any) -> None:
+    # given a save of one file, and a kill in the middle of writing over it, which leaves it at its full size
+    program = WAIT + (
+        "open(folder + '/last', 'w').write('11111111'); open(folder + '/last.complete', 'w').write('5')\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\n"
+        "open(folder + '/last', 'r+').write('2222'); os.kill(os.getpid(), 9)\n"
+    )
+    process = job.start(sys.executable, "-c", program)
+    wait_until(lambda: job.root.exists() and job.steps() == [5])
+    (job.folder / "go").touch()
+    process.communicate(timeout=20)
+    # when
+    resumed = job.run("sh", "-c", "cat $DISPATCH_RESUME_FROM", number=2)
+    # then
+    assert b"11111111" in resumed.stdout
+    assert b"2222" not in resumed.stdout
+
+
+def test_a_folder_that_is_written_over_is_copied_from_its_second_save_on(job: Any, end: Any, wait_until: Any) -> None:
+    program = WAIT + (
+        "save = folder + '/save'; os.mkdir(save)\n"
+        "for step in (5, 6):\n"
+        "    if step == 6: os.unlink(save + '/.complete')\n"
+        "    open(save + '/w', 'w').write(f'weights {step}'); open(folder + '/new', 'w').write(str(step))\n"
+        "    os.rename(folder + '/new', save + '/.complete')\n"
+        "    while not os.path.exists(f'go-{step}'): time.sleep(0.01)\n"
+    )
+    process = job.start(sys.executable, "-c", program)
+    for step in (5, 6):
+        wait_until(lambda: job.root.exists() and step in job.steps())  # noqa: B023
+        (job.folder / f"go-{step}").touch()
+    end(process)
+
+    first, second = job.publications()
+    assert first.path == f"exec/{job.attempt()}/save"
+    assert second.path == f"meta/{job.attempt()}/snap/1/save"
+    assert (job.root / second.path / "w").read_text() == "weights 6"
 
 
 def test_saves_settle_and_are_numbered(job: Any, end: Any, wait_until: Any) -> None:
@@ -200,7 +238,7 @@ def test_latest_and_list_of_a_root(job: Any) -> None:
     as_json = json.loads(job.command("list", "--json", "--root", str(job.root)).stdout)
 
     assert (nothing.returncode, empty.returncode) == (69, 3)
-    assert text.stdout == f"{job.exec_folder(2)}/10\n"
+    assert text.stdout == f"{job.root}/meta/{job.attempt(2)}/snap/2/10\n"
     assert (document["step"], document["execution"], document["absolute"]) == (10, "g0n2r0", text.stdout.strip())
     assert [line.split("\t")[:2] for line in listed.stdout.splitlines()] == [["g0n2r0", "9"], ["g0n2r0", "10"]]
     assert [entry["step"] for entry in as_json] == [9, 10]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
 from prefect_dispatch.errors import DispatchError, Unpublishable, UsageError
+from prefect_dispatch.format.manifest import Manifest
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.saves import SaveKind
 from prefect_dispatch.job.execution import Execution
 from prefect_dispatch.job.watch import Found, watch_for
-from prefect_dispatch.stores.layout import exec_folder, snapshots_folder
+from prefect_dispatch.stores.layout import exec_folder, manifests_folder, snapshots_folder
 
 if TYPE_CHECKING:
     from prefect_dispatch.format.messages import CheckpointSave
@@ -101,26 +103,26 @@ class Saving:
                 f"publishing {path!r} is refused: saves.kind is {kind.value!r}, and an execution has one source of "
                 "saves; set it to 'explicit' or leave publishing to it"
             )
-        return self._publish(self._inside(path), step, state)
+        inside = self._inside(path)
+        return self._publish(inside, step, state, snapshot=self._may_be_overwritten(inside, step))
 
     def _publish_found(self, found: Found) -> Optional[Publication]:
         """Publish one; None if the program changed or removed it meanwhile, which its next look will show."""
         watch, folder = self._watch, self._execution.folder
         assert watch is not None
         path = f"{exec_folder(self._execution.attempt)}/{found.path}"
-        known = self._step_of(path)
-        if found.step is None and path not in self._steps and known is not None:
+        known = None if path in self._steps else self._published_already(path)
+        if known is not None and found.step in (None, known):
             # Another process of this execution watches too, and was faster.
             self._steps[path] = known
             watch.published(found)
             return None
         step = self._next_number() if found.step is None else found.step
-        snapshot = known not in (None, step)
         try:
             publication = self._publish(
                 path,
                 step,
-                snapshot=snapshot,
+                snapshot=self._may_be_overwritten(path, step),
                 still_whole=lambda: watch.still_whole(folder, found),
             )
         except DispatchError:
@@ -130,6 +132,17 @@ class Saving:
         self._steps[path] = step
         watch.published(found)
         return publication
+
+    def _may_be_overwritten(self, path: str, step: int) -> bool:
+        """Whether the program may write over this save, so that it is published as a copy.
+
+        One file is written over again and again under one name, and nothing tells a torn one from a whole one of the
+        same size. A folder is taken for one save, unless it was published before as another: who writes into it again
+        takes its marker out first, and so its manifest does not hold. Nothing protects what merely settles.
+        """
+        if self._execution.saves.kind is SaveKind.SETTLE or not os.path.isdir(self._execution.root.absolute(path)):
+            return True
+        return self._step_of(path) not in (None, step)
 
     def _inside(self, path: str) -> str:
         inside = self._execution.inside(path)
@@ -166,6 +179,26 @@ class Saving:
             return self._steps[path]
         steps = [publication.step for publication in self._own_publications() if publication.path == path]
         return max(steps, default=None)
+
+    def _published_already(self, path: str) -> Optional[int]:
+        """The step under which this execution published just these files, in place or as a copy; None if it did not."""
+        root, attempt = self._execution.root, self._execution.attempt
+        snapshots, name = f"{snapshots_folder(attempt)}/", path.rpartition("/")[2]
+        candidates = [
+            publication
+            for publication in self._own_publications()
+            if publication.path == path
+            or (publication.path.startswith(snapshots) and publication.path.rpartition("/")[2] == name)
+        ]
+        if not candidates:
+            return None
+        files = root.store.files(path)
+        ledger = root.store.ledger(manifests_folder(attempt))
+        for manifest_name in ledger.names():
+            manifest = Manifest.decode(ledger.read(manifest_name), manifest_name)
+            if manifest.publication in candidates and manifest.files == files:
+                return manifest.publication.step
+        return None
 
     def _own_publications(self) -> List[Publication]:
         execution = self._execution
