@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prefect_dispatch.errors import MalformedError
-from prefect_dispatch.model.timeline_values import printable
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.supervisor.history import History
 
 MOST_CELL = 100

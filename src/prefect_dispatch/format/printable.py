@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 _SHOWN = 100
 
 
@@ -15,8 +17,14 @@ def shorten(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def printable(text: str) -> str:
-    """Write control characters, line ends and lone surrogates as escapes, so that text stays one harmless line."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+def printable(text: str, most: Optional[int] = None) -> str:
+    """Write control characters, line ends and lone surrogates as escapes, so that text stays one harmless line.
+
+    Args:
+        text: anything.
+        most: how many characters it may have; what is longer ends in ``…``.
+    """
+    shown = text if most is None else text[: most + 1]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
+    return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}…"

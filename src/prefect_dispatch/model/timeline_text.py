@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.time_axis import axis_marks, in_words
-from prefect_dispatch.model.timeline_values import Bar, Chart, Mark, Tick, printable
+from prefect_dispatch.model.timeline_values import Bar, Chart, Mark, Tick
 
 MOST_BARS = 200
 MOST_MARKS = 50

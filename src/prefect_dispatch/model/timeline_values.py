@@ -208,9 +208,3 @@ class Chart:
         return tuple(
             f"{count:,} earlier {what}{'' if count == 1 else 's'} not shown" for count, what in left_out if count
         )
-
-
-def printable(text: str, most: int) -> str:
-    """One line of what can be printed; a control or direction character becomes ``\ufffd``, what is too long ``…``."""
-    short = text if len(text) <= most else f"{text[: most - 1]}…"
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in short)

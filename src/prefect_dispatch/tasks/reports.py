@@ -19,7 +19,7 @@ from prefect.artifacts import (
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.model.timeline import draw_timeline
-from prefect_dispatch.model.timeline_values import printable
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.history import ExecutionRow, history_of
