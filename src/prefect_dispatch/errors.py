@@ -22,6 +22,7 @@
     │   ├── SubmitRefused            it said no: the object does not exist and will not
     │   └── Ambiguous                it cannot know whether the object exists
     ├── LineageError                 the lineage does not allow this now
+    ├── AnotherExecution             one execution has ended and another one is due
     └── ReadOnlyLineage              the record holds facts of a newer version
 
 Each text names the thing, its value and the way out. ``exit_code`` is what a command line exits with.
@@ -136,6 +137,10 @@ class Ambiguous(SchedulerError):
 
 class LineageError(DispatchError):
     """The lineage's present state does not allow what was asked."""
+
+
+class AnotherExecution(DispatchError):
+    """One execution has ended and another one is due: the next try of the task that carries the job takes that one."""
 
 
 class ReadOnlyLineage(DispatchError):

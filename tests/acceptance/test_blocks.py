@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -11,6 +12,7 @@ from prefect.plugins import load_prefect_collections
 from prefect.testing.standard_test_suites.blocks import BlockStandardTestSuite
 
 from prefect_dispatch.blocks import CheckpointStore, LocalScheduler
+from prefect_dispatch.errors import SpecError, UsageError
 
 
 class TestCheckpointStore(BlockStandardTestSuite):
@@ -75,6 +77,19 @@ def test_a_store_shows_its_publications_and_files(tmp_path):
     root.prepare("", "digits")
     # when / then
     assert store.publications("digits") == []
-    assert store.roots == (str(tmp_path), str(tmp_path))
+    assert (store.checkpoint_root, store.records) == (str(tmp_path), str(tmp_path))
     assert "digits" in {entry.rsplit("/", 1)[-1] for entry in store.filesystem().ls("", detail=False)}
     assert asyncio.run(LocalScheduler(state_folder=str(tmp_path / "state")).open().observe([])) == {}
+
+
+def test_an_object_store_is_refused_by_name():
+    store = CheckpointStore(root="s3://bucket/runs")
+    with pytest.raises(UsageError, match="s3://bucket/runs"):
+        store.open("digits")
+    with pytest.raises(UsageError, match="s3://bucket/records"):
+        _ = CheckpointStore(root="/runs", record_root="s3://bucket/records").records
+
+
+def test_a_setting_that_cannot_be_is_refused_in_one_line():
+    with pytest.raises(SpecError, match=r"scheduler\.linger"):
+        LocalScheduler(linger=timedelta(seconds=-5)).open()

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from prefect_dispatch.errors import Ambiguous, SchedulerError
+from prefect_dispatch.errors import Ambiguous, ReadOnlyLineage, SchedulerError
+from prefect_dispatch.format.documents import encode
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Opened, Outcome, Resolution, StopRequested, Submitting
 from prefect_dispatch.model.observation import Exit
@@ -471,3 +472,69 @@ async def test_state_beats_exit_code():
     # then
     assert advanced.state.finished is None
     assert advanced.state.spent == {Cause.NODE_LOST: 1}
+
+
+async def test_an_ended_object_that_is_purged_is_told_once():
+    # given an execution that ended and waits for the scheduler's restart, whose object is forgotten meanwhile
+    stage = Stage()
+    supervisor = stage.supervisor()
+    state = await stage.running(supervisor)
+    await stage.ended(supervisor, Cause.PREEMPTED)
+    stage.scheduler.purge(state.newest.object)
+    # when
+    facts = []
+    for _ in range(4):
+        stage.clock.turn(SCRIPTED.observe_bound)
+        facts.append((await supervisor.advance()).state.seq)
+    # then
+    assert len(set(facts)) == 1
+
+
+async def test_what_cannot_be_told_of_one_submission_hides_nothing_of_another():
+    # given an abandoned submission that can not be asked for any more, and its successor
+    stage = Stage()
+    stage.scheduler.script_submit(times_out(takes_effect_after=None))
+    supervisor = stage.supervisor()
+    await stage.settle(supervisor)
+    stage.clock.turn(timedelta(minutes=5))
+    await stage.settle(supervisor)
+    stage.clock.turn(timedelta(minutes=1))
+    state = await stage.running(supervisor)
+    stage.scheduler.find_errors[state.submissions[0].token] = SchedulerError("slurmdbd is down")
+    # when
+    stage.scheduler.end(state.newest.object, exit=Exit(code=0))
+    advanced = await supervisor.advance()
+    after = await stage.settle(supervisor)
+    # then
+    assert advanced.trouble == "slurmdbd is down"
+    assert after.state.finished.outcome is Outcome.SUCCEEDED
+
+
+async def test_a_read_only_lineage_is_left_alone():
+    # given a running object that is to be stopped, and then a fact of a newer version
+    stage = Stage()
+    supervisor = stage.supervisor()
+    await stage.running(supervisor)
+    await supervisor.append(StopRequested(intent="abandon"))
+    last = (await supervisor.entries())[-1]
+    newer = {**last.document(), "seq": last.seq + 1, "kind": "teleported"}
+    stage.store.ledger("record").create(f"{last.seq + 1:020d}.json", encode(newer))
+    # when
+    with pytest.raises(ReadOnlyLineage, match="teleported"):
+        await supervisor.advance()
+    # then
+    assert stage.scheduler.stop_calls == []
+    assert len(await supervisor.entries()) == last.seq
+
+
+async def test_a_requeue_that_is_refused_for_certain_is_not_waited_for():
+    # given
+    stage = Stage(recovery={"failed": {"action": "requeue", "budget": 3}})
+    stage.scheduler.script_requeue(refuses("requeue is disabled"))
+    supervisor = stage.supervisor()
+    await stage.running(supervisor)
+    # when
+    advanced = await stage.ended(supervisor, exit=Exit(code=1))
+    # then
+    assert [each.n for each in advanced.state.submissions] == [1, 2]
+    assert advanced.state.submissions[0].retired

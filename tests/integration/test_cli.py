@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 
 from prefect_dispatch.cli.__main__ import COMMANDS, main
 from prefect_dispatch.errors import DispatchError
+from prefect_dispatch.format.documents import encode
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.model.causes import Cause
@@ -20,6 +22,7 @@ from prefect_dispatch.model.plan import plan
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.schedulers.registry import read_settings, scheduler_of
 from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.log_file import tail_of
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 
@@ -269,6 +272,49 @@ def test_a_lineage_that_is_not_there_is_one_line(capsys, tmp_path, name):
     (line,) = capsys.readouterr().err.splitlines()
     assert code in (1, 2)
     assert repr(name) in line
+
+
+def test_a_lineage_of_a_newer_version_is_shown_as_far_as_it_can_be_read(lineage, capsys, tmp_path):
+    # given
+    last = lineage.entries()[-1]
+    newer = {**last.document(), "seq": last.seq + 1, "kind": "teleported"}
+    (tmp_path / "runs/digits/record" / f"{last.seq + 1:020d}.json").write_bytes(encode(newer))
+    store = ["--store", str(tmp_path / "runs")]
+    # when
+    codes = [main([command, "digits", *store]) for command in ("status", "record", "timeline")]
+    printed = capsys.readouterr()
+    # then
+    assert codes == [65, 65, 65]
+    assert printed.err.count("teleported") == 3
+    assert "g0n1r0" in printed.out
+    assert "observed" in printed.out
+
+
+def test_status_of_all_keeps_its_columns_when_one_cannot_be_read(lineage, capsys, tmp_path):
+    # given a lineage that sorts first and is damaged
+    damaged = tmp_path / "runs" / "a"
+    (damaged / "record").mkdir(parents=True)
+    (damaged / "record.json").write_text("{}")
+    (damaged / "record" / f"{1:020d}.json").write_text("{")
+    # when
+    code = main(["status", "--store", str(tmp_path / "runs"), "--json"])
+    # then
+    first, second = json.loads(capsys.readouterr().out)
+    assert code == 65
+    assert (first["state"], second["state"]) == ("unreadable", "between executions")
+    assert set(first) == set(second)
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "absent"])
+def test_a_log_that_is_no_file_is_one_line_and_nothing_hangs(kind, tmp_path):
+    # given
+    path = tmp_path / "log"
+    if kind != "absent":
+        path.mkdir() if kind == "folder" else os.mkfifo(path)
+    # when
+    told = tail_of(str(path))
+    # then
+    assert told.startswith(f"(log {path} is not")
 
 
 def test_every_command_has_help(capsys):

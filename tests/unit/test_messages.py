@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from prefect_dispatch.format.message_lines import MAX_LINE_BYTES, MessageLines
 from prefect_dispatch.format.messages import (
-    MAX_STATE_BYTES,
     CheckpointSave,
     Fail,
     MessageKind,
@@ -18,6 +17,7 @@ from prefect_dispatch.format.messages import (
     Status,
     parse_line,
 )
+from prefect_dispatch.format.resume_state import MAX_STATE_BYTES
 
 LINES = st.sampled_from(
     [

@@ -23,7 +23,7 @@ needs_tree = pytest.mark.skipif(
 )
 
 LOWER = ("stores", "format", "errors")
-CHAIN = ("cli", "flows", "tasks", "blocks", "supervisor", "schedulers", "model", *LOWER)
+CHAIN = ("cli", "flows", "tasks", "blocks", "pictures", "supervisor", "schedulers", "model", *LOWER)
 MAY_IMPORT = {part: set(CHAIN[number:]) for number, part in enumerate(CHAIN)}
 MAY_IMPORT["job"] = {"job", *LOWER}
 MAY_IMPORT["testing"] = {"testing", "job", *CHAIN} - {"cli"}

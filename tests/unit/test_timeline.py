@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from prefect_dispatch.errors import UsageError
-from prefect_dispatch.model.time_axis import axis_marks, in_words
-from prefect_dispatch.model.timeline import Bar, Mark, MarkKind, Tick, draw_text_timeline, draw_timeline
+from prefect_dispatch.pictures.time_axis import axis_marks, in_words
+from prefect_dispatch.pictures.timeline import Bar, Mark, MarkKind, Tick, draw_text_timeline, draw_timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 BEGIN = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

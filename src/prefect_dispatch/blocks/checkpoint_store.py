@@ -11,7 +11,7 @@ from pydantic import Field, HttpUrl
 
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores.lineage_root import LineageRoot
-from prefect_dispatch.supervisor.places import open_lineage_root
+from prefect_dispatch.supervisor.places import absolute_root, open_lineage_root
 
 
 class CheckpointStore(Block):
@@ -41,10 +41,22 @@ class CheckpointStore(Block):
     )
 
     @property
-    def roots(self) -> tuple[str, str]:
-        """Checkpoint root and record root, absolute."""
-        root = str(Path(self.root).absolute())
-        return root, root if self.record_root is None else str(Path(self.record_root).absolute())
+    def checkpoint_root(self) -> str:
+        """The folder of all checkpoints, absolute.
+
+        Raises:
+            UsageError: it is a URL of a store that this version does not have.
+        """
+        return absolute_root(self.root, Path.cwd())
+
+    @property
+    def records(self) -> str:
+        """The folder of the records, absolute.
+
+        Raises:
+            UsageError: it is a URL of a store that this version does not have.
+        """
+        return self.checkpoint_root if self.record_root is None else absolute_root(self.record_root, Path.cwd())
 
     def open(self, lineage: str) -> LineageRoot:
         """The checkpoint root of one lineage.
@@ -52,11 +64,11 @@ class CheckpointStore(Block):
         Raises:
             UsageError: the name is no lineage's, or this version has no such store.
         """
-        return open_lineage_root(self.roots[0], lineage)
+        return open_lineage_root(self.checkpoint_root, lineage)
 
     def filesystem(self) -> Any:
         """An fsspec file system whose top is the root, for looking at saves. Ledgers are not written through it."""
-        return fsspec.filesystem("dir", path=self.roots[0], fs=fsspec.filesystem("file"))
+        return fsspec.filesystem("dir", path=self.checkpoint_root, fs=fsspec.filesystem("file"))
 
     def publications(self, lineage: str) -> list[Publication]:
         """All publications of a lineage, in order: the greatest epoch, then step, comes last.

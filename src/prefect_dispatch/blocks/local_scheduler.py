@@ -10,7 +10,7 @@ from prefect.blocks.core import Block
 from pydantic import Field, HttpUrl
 
 from prefect_dispatch.schedulers.port import Scheduler
-from prefect_dispatch.schedulers.registry import LocalSettings, read_settings, scheduler_of
+from prefect_dispatch.schedulers.registry import read_settings, scheduler_of
 
 
 class LocalScheduler(Block):
@@ -46,7 +46,7 @@ class LocalScheduler(Block):
         own: dict[str, Any] = {"type": "local", "slots": self.slots, "linger": self.linger}
         if self.state_folder is not None:
             own["state_folder"] = self.state_folder
-        return read_settings(LocalSettings.model_validate(own).model_dump(mode="json"), Path.cwd())
+        return read_settings(own, Path.cwd())
 
     def open(self) -> Scheduler:
         """The scheduler itself."""

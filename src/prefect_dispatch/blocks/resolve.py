@@ -39,7 +39,7 @@ async def _roots(spec: JobSpec) -> tuple[str, str]:
     if isinstance(spec.store, InlineStore):
         return spec.store.root, spec.store.record_root or spec.store.root
     store = await _load(CheckpointStore, spec.store, "store")
-    return store.roots
+    return store.checkpoint_root, store.records
 
 
 async def _scheduler_settings(spec: JobSpec, base: Path) -> dict[str, Any]:

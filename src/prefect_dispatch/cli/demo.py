@@ -25,14 +25,14 @@ from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.pictures.history import History, history_of
+from prefect_dispatch.pictures.tables import table_row
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.stores.layout import exec_folder
 from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.history import History, history_of
 from prefect_dispatch.supervisor.places import check_root, known_lineages, open_record
-from prefect_dispatch.supervisor.tables import table_row
 
 EPOCHS = 40
 SECONDS_PER_EPOCH = 0.5
@@ -94,14 +94,14 @@ async def _demonstrate(
     say("starting the training under supervise, and once more without interruption for comparison")
     taker = asyncio.create_task(_take_away(root, lineage, scheduler, preemptions, say))
     state = await _supervise(spec, root, lineage)
-    taker.cancel()
-    await asyncio.gather(taker, return_exceptions=True)
+    taken = await _outcome_of(taker)
     if state.finished is None or state.finished.outcome is not Outcome.SUCCEEDED:
         why = state.finished.detail if state.finished is not None else "it was held"
         raise LineageError(f"the demo's job did not succeed: {why}; see prefect-dispatch logs {lineage} --store {root}")
-    await _wait_for_old_processes(scheduler, state)
-    record = open_record(str(root), lineage, SystemClock())
-    history = history_of(record.entries(), root_view_of(lineage, state))
+    if taken < len(preemptions):
+        raise LineageError(f"the job was over after {taken} of {len(preemptions)} preemptions; try again")
+    await asyncio.to_thread(_wait_for_old_processes, scheduler, state)
+    history = await asyncio.to_thread(_history_of, root, lineage, state)
     uninterrupted = await one_go
     final = _final_digest(root / lineage, history)
     return {
@@ -143,8 +143,9 @@ async def _supervise(spec: JobSpec, root: Path, lineage: str) -> LineageState:
 
 async def _take_away(
     root: Path, lineage: str, scheduler: LocalScheduler, preemptions: list[Preemption], say: Callable[[str], None]
-) -> None:
+) -> int:
     """Play the cluster: preempt each of the first executions once it has saved as often as was drawn."""
+    taken = 0
     record = open_record(str(root), lineage, SystemClock())
     for number, preemption in enumerate(preemptions, start=1):
         while True:
@@ -157,7 +158,24 @@ async def _take_away(
             await asyncio.sleep(0.1)
         await asyncio.sleep(preemption.pause_seconds)
         if await scheduler.preempt(submission.object):
+            taken += 1
             say(f"preempted {submission.epoch(0)} after {saves} saves; its processes live on")
+    return taken
+
+
+async def _outcome_of(taker: asyncio.Task[int]) -> int:
+    """How many preemptions there were by the job's end. What went wrong with them is raised."""
+    if not taker.done():
+        taker.cancel()
+    try:
+        return await taker
+    except asyncio.CancelledError:
+        return 0
+
+
+def _history_of(root: Path, lineage: str, state: LineageState) -> History:
+    record = open_record(str(root), lineage, SystemClock())
+    return history_of(record.entries(), root_view_of(lineage, state))
 
 
 def _saves_of(lineage: str, state: LineageState, epoch: Epoch) -> int:
@@ -166,14 +184,14 @@ def _saves_of(lineage: str, state: LineageState, epoch: Epoch) -> int:
     return sum(1 for publication in publications or [] if publication.epoch == epoch)
 
 
-async def _wait_for_old_processes(scheduler: LocalScheduler, state: LineageState) -> None:
+def _wait_for_old_processes(scheduler: LocalScheduler, state: LineageState) -> None:
     """The old processes end by themselves; what they did meanwhile is part of the picture."""
     give_up = time.monotonic() + GIVE_UP_SECONDS
     for submission in state.submissions:
         while submission.object is not None and scheduler.processes(submission.object):
             if time.monotonic() > give_up:
                 raise LineageError(f"processes of {submission.object} are still there after {GIVE_UP_SECONDS:g}s")
-            await asyncio.sleep(0.1)
+            time.sleep(0.1)
 
 
 def _train_in_one_go() -> str:

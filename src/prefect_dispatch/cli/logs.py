@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 import time
-from collections.abc import Iterator
 
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
-from prefect_dispatch.errors import LineageError, StoreError
+from prefect_dispatch.errors import Absent, LineageError, UsageError
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.registry import scheduler_of
+from prefect_dispatch.supervisor.log_file import open_log
 
 POLL_SECONDS = 0.5
 CHUNK = 256 * 1024
@@ -28,17 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
+    if options.follow and options.submission is not None:
+        raise UsageError("--follow goes from submission to submission; leave out --submission, or --follow")
     record, state = existing_record(record_root_of(options), options.lineage)
     n = options.submission
     path = _path_of(state, options.lineage, n)
     position = _print_from(path, 0)
-    while options.follow and n is None and state.open and state.hold is None:
+    while options.follow and state.open and state.hold is None:
         time.sleep(POLL_SECONDS)
         position = _print_from(path, position)
         state = record.refresh()
         with contextlib.suppress(LineageError):
             newest = _path_of(state, options.lineage, None)
             if newest != path:
+                _print_from(path, position)
                 path, position = newest, 0
     _print_from(path, position)
     return 0
@@ -58,21 +60,10 @@ def _path_of(state: LineageState, lineage: str, n: int | None) -> str:
 
 def _print_from(path: str, position: int) -> int:
     """Print a log's bytes as they are, from a position on. Returns where it ends now."""
-    for chunk in _chunks(path, position):
-        sys.stdout.buffer.write(chunk)
-        position += len(chunk)
-    sys.stdout.buffer.flush()
-    return position
-
-
-def _chunks(path: str, position: int) -> Iterator[bytes]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreError(f"log {path} cannot be read: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as log:
+    with contextlib.suppress(Absent), open_log(path) as log:
         log.seek(position)
         while chunk := log.read(CHUNK):
-            yield chunk
+            sys.stdout.buffer.write(chunk)
+            position += len(chunk)
+    sys.stdout.buffer.flush()
+    return position

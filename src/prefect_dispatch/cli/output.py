@@ -9,7 +9,8 @@ from typing import Any
 
 from prefect_dispatch.errors import MalformedError
 from prefect_dispatch.format.printable import printable
-from prefect_dispatch.supervisor.history import History
+from prefect_dispatch.pictures.history import History
+from prefect_dispatch.supervisor.record import Record
 
 MOST_CELL = 100
 MOST_LINE = 4000
@@ -20,11 +21,12 @@ def say(text: str) -> None:
     print(printable(text, MOST_LINE))
 
 
-def report_faults(history: History) -> int:
-    """Print what of a root could not be read. Returns the command's exit code: 65 if there is anything."""
-    for fault in history.faults:
+def report_faults(history: History, record: Record) -> int:
+    """Print what of a root or a record could not be read. Returns the exit code: 65 if there is anything."""
+    faults = [*history.faults, *([record.unreadable] if record.unreadable else [])]
+    for fault in faults:
         print(f"prefect-dispatch: {printable(fault, MOST_LINE)}", file=sys.stderr)
-    return MalformedError.exit_code if history.faults else 0
+    return MalformedError.exit_code if faults else 0
 
 
 def print_json(value: Any) -> None:

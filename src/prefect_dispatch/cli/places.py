@@ -42,7 +42,7 @@ def record_root_of(options: argparse.Namespace) -> str:
         ) from None
     if not isinstance(store, CheckpointStore):
         raise UsageError("the block checkpoint-store/default could not be loaded; give --store PATH")
-    return store.roots[1]
+    return store.records
 
 
 def existing_record(record_root: str, lineage: str) -> tuple[Record, LineageState]:

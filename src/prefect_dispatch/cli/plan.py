@@ -8,12 +8,11 @@ from pathlib import Path
 
 from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.cli.job_file import read_job
-from prefect_dispatch.cli.output import print_json, print_table
-from prefect_dispatch.model.plan import Plan, plan
-from prefect_dispatch.schedulers.registry import scheduler_of
-from prefect_dispatch.supervisor.assemble import root_visible
+from prefect_dispatch.cli.output import print_json, print_table, say
+from prefect_dispatch.model.plan import Plan
+from prefect_dispatch.pictures.tables import plan_table
+from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.opening import check_acceptable
-from prefect_dispatch.supervisor.tables import plan_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     job = asyncio.run(resolve(read_job(options.job), Path.cwd()))
     check_acceptable(job)
-    capabilities = scheduler_of(job.scheduler).capabilities
-    planned = plan(job.spec, capabilities, root_visible=root_visible(job.root))
+    planned = plan_of(job)
     if options.json:
         print_json({"job": job.model_dump(mode="json"), "plan": planned.model_dump(mode="json")})
         return 0
@@ -39,5 +37,8 @@ def run(options: argparse.Namespace) -> int:
 def show_plan(planned: Plan) -> None:
     """Print a plan for people."""
     print_table(plan_table(planned))
+    count = len(planned.substitutions)
+    if count:
+        say(f"{count} rule{'s' if count > 1 else ''} replaced by the nearest safe form")
     for note in planned.notes:
-        print(note)
+        say(note)

@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from prefect_dispatch.cli.output import print_table
+from prefect_dispatch.cli.output import print_table, report_faults
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.model.facts import Entry
+from prefect_dispatch.pictures.history import history_of
 
 PUBLISHED_FIELDS = (
     "format",
@@ -54,11 +55,16 @@ def run(options: argparse.Namespace) -> int:
     record, _ = existing_record(record_root_of(options), options.lineage)
     entries = record.entries()
     if options.export is not None:
-        return _export(options.export, entries)
-    if options.json:
+        _export(options.export, entries)
+    elif options.json:
         for entry in entries:
             print(json.dumps(entry.document(), ensure_ascii=False, default=str))
-        return 0
+    else:
+        _show(entries)
+    return report_faults(history_of(entries, None), record)
+
+
+def _show(entries: list[Entry]) -> None:
     print_table(
         [
             {
@@ -71,7 +77,6 @@ def run(options: argparse.Namespace) -> int:
             for entry in entries
         ]
     )
-    return 0
 
 
 def _words(entry: Entry) -> str:
@@ -82,7 +87,7 @@ def _words(entry: Entry) -> str:
     return ", ".join(f"{name} {value}" for name, value in shown.items() if value not in (None, "", False))
 
 
-def _export(path: Path, entries: list[Entry]) -> int:
+def _export(path: Path, entries: list[Entry]) -> None:
     if path.exists():
         raise UsageError(f"export {str(path)!r} exists; name a new file")
     lines = [
@@ -91,4 +96,3 @@ def _export(path: Path, entries: list[Entry]) -> int:
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"{len(lines)} facts written to {path}")
-    return 0

@@ -9,8 +9,8 @@ from prefect_dispatch.cli.output import print_json, print_table, report_faults, 
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
 from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.model.state import Landing, LineageState
+from prefect_dispatch.pictures.history import History, history_of, resumed_words
 from prefect_dispatch.supervisor.assemble import root_view_of
-from prefect_dispatch.supervisor.history import History, history_of, resumed_words
 from prefect_dispatch.supervisor.places import known_lineages
 
 
@@ -30,32 +30,33 @@ def run(options: argparse.Namespace) -> int:
     history = history_of(record.entries(), root_view_of(options.lineage, state))
     summary = summarise(options.lineage, history.state)
     summary["executions"] = execution_rows(history)
-    summary["faults"] = list(history.faults)
+    summary["faults"] = [*history.faults, *([record.unreadable] if record.unreadable else [])]
     if options.json:
         print_json(summary)
     else:
         detail = f" — {summary['detail']}" if summary["detail"] else ""
         say(f"{summary['lineage']}: {summary['state']}{detail}")
-        if record.unreadable:
-            say(f"read only: {record.unreadable}")
         print_table([{name: _cell(value) for name, value in row.items()} for row in summary["executions"]])
-    return report_faults(history)
+    return report_faults(history, record)
 
 
 def _show_all(record_root: str, as_json: bool) -> int:
     summaries: list[dict[str, Any]] = []
+    code = 0
     for lineage in known_lineages(record_root):
         try:
             summaries.append(summarise(lineage, existing_record(record_root, lineage)[1]))
         except DispatchError as error:
-            summaries.append({"lineage": lineage, "state": "unreadable", "detail": str(error), "submissions": None})
+            unreadable = summarise(lineage, LineageState())
+            summaries.append({**unreadable, "state": "unreadable", "detail": str(error)})
+            code = error.exit_code
     if as_json:
         print_json(summaries)
     else:
         print_table([{name: _cell(value) for name, value in each.items()} for each in summaries])
         if not summaries:
             print(f"no lineage in {record_root}")
-    return 0
+    return code
 
 
 def summarise(lineage: str, state: LineageState) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def execution_rows(history: History) -> list[dict[str, Any]]:
 
 def _state_word(state: LineageState) -> tuple[str, str]:
     if state.opened is None:
-        return "unreadable", "its first fact is of a newer version"
+        return "empty", ""
     if state.finished is not None:
         return str(state.finished.outcome), state.finished.detail
     if state.hold is not None:

@@ -11,16 +11,13 @@ from pathlib import Path
 
 from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.cli.job_file import read_job
-from prefect_dispatch.errors import LineageError
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.job import ResolvedJob
-from prefect_dispatch.model.plan import plan
 from prefect_dispatch.model.spec import JobSpec
-from prefect_dispatch.model.state import LineageState
-from prefect_dispatch.schedulers.registry import scheduler_of
+from prefect_dispatch.model.state import Hold, LineageState
 from prefect_dispatch.settings import state_folder
-from prefect_dispatch.supervisor.assemble import root_visible
+from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.opening import open_lineage, owner, run_again
 from prefect_dispatch.supervisor.places import open_record
@@ -44,9 +41,7 @@ def run(options: argparse.Namespace) -> int:
     if options.run_again:
         run_again(open_record(job.record_root, job.spec.lineage, SystemClock()), owner(), options.note)
     elif state.hold is not None:
-        raise LineageError(
-            f"lineage {job.spec.lineage!r} is held: {state.hold.opened.why}; to go on all the same, add --run-again"
-        )
+        return _tell_held(job.spec.lineage, state.hold)
     if options.wait:
         return supervise_here(job)
     _supervise_apart(options.job, job)
@@ -60,8 +55,7 @@ def supervise_here(job: ResolvedJob) -> int:
     ended = asyncio.run(carry(job.spec))
     state = open_record(job.record_root, job.spec.lineage, SystemClock()).refresh()
     if state.hold is not None:
-        print(f"lineage {job.spec.lineage} is held: {state.hold.opened.why}", file=sys.stderr)
-        return HELD
+        return _tell_held(job.spec.lineage, state.hold)
     finished = state.finished
     if finished is None:
         print(f"lineage {job.spec.lineage} is not over: {printable(str(ended.message))}", file=sys.stderr)
@@ -70,10 +64,13 @@ def supervise_here(job: ResolvedJob) -> int:
     return 0 if finished.outcome is Outcome.SUCCEEDED else 1
 
 
+def _tell_held(lineage: str, hold: Hold) -> int:
+    print(f"lineage {lineage} is held: {printable(hold.opened.why)}; to go on, add --run-again", file=sys.stderr)
+    return HELD
+
+
 def _open(job: ResolvedJob) -> LineageState:
-    capabilities = scheduler_of(job.scheduler).capabilities
-    planned = plan(job.spec, capabilities, root_visible=root_visible(job.root))
-    return open_lineage(open_record(job.record_root, job.spec.lineage, SystemClock()), job, planned)
+    return open_lineage(open_record(job.record_root, job.spec.lineage, SystemClock()), job, plan_of(job))
 
 
 def _supervise_apart(path: Path, job: ResolvedJob) -> None:

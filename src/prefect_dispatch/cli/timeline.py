@@ -7,10 +7,10 @@ from pathlib import Path
 
 from prefect_dispatch.cli.output import report_faults
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
-from prefect_dispatch.model.timeline import draw_text_timeline, draw_timeline
+from prefect_dispatch.pictures.history import History, history_of
+from prefect_dispatch.pictures.timeline import draw_text_timeline, draw_timeline
 from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.history import History, history_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         options.output.write_text(svg_timeline(options.lineage, history), encoding="utf-8")
         print(f"timeline written to {options.output}")
-    return report_faults(history)
+    return report_faults(history, record)
 
 
 def svg_timeline(lineage: str, history: History) -> str:

@@ -15,11 +15,9 @@ from prefect.states import Cancelled, Completed, Failed
 
 from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.model.facts import CarriedBy, Outcome
-from prefect_dispatch.model.plan import plan
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
-from prefect_dispatch.schedulers.registry import scheduler_of
-from prefect_dispatch.supervisor.assemble import root_visible, supervisor_of
+from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import Happening, JobHeld, TakenOver
 from prefect_dispatch.supervisor.opening import open_lineage
@@ -50,19 +48,20 @@ async def supervise(job: JobSpec) -> State[Any]:
     clock = SystemClock()
     resolved = await resolve(job, Path.cwd())
     spec = resolved.spec
-    capabilities = scheduler_of(resolved.scheduler).capabilities
-    planned = plan(spec, capabilities, root_visible=root_visible(resolved.root))
+    planned = await asyncio.to_thread(plan_of, resolved)
     record = open_record(resolved.record_root, spec.lineage, clock)
     state = await asyncio.to_thread(open_lineage, record, resolved, planned)
-    supervisor = supervisor_of(record, state, clock)
+    supervisor = await asyncio.to_thread(supervisor_of, record, state, clock)
     carrier = _flow_run_id()
     if carrier is not None:
         state = await supervisor.append(CarriedBy(flow_run=carrier))
         await _tag_run(carrier, spec.lineage, state.generation)
-    logger.info("lineage %s is at fact %d of %s", spec.lineage, state.seq, record.location)
+    logger.info(
+        "lineage %s is at fact %d of %s", spec.lineage, state.seq, record.location, extra={"action": "lineage.taken_up"}
+    )
     await report_plan(spec.lineage, planned)
     with tags(f"lineage:{spec.lineage}", f"generation:{state.generation}"):
-        happening = await execute.with_options(retries=retries_for(state))(supervisor, clock, spec.lineage, carrier)
+        happening = await execute.with_options(retries=retries_for(state))(supervisor, carrier)
     return _final_state(happening)
 
 
@@ -85,7 +84,7 @@ async def _tag_run(flow_run: str, lineage: str, generation: int) -> None:
             }
             await client.update_flow_run(UUID(flow_run), tags=sorted(tagged))
     except Exception as error:
-        get_run_logger().warning("the run could not be tagged: %s", error)
+        get_run_logger().warning("the run could not be tagged: %s", error, extra={"action": "run.untagged"})
 
 
 def _final_state(happening: Happening) -> State[Any]:

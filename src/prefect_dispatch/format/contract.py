@@ -22,6 +22,8 @@ SUBMISSION = "DISPATCH_SUBMISSION"
 RESTART = "DISPATCH_RESTART"
 """The restart R, where the submission says so; for the wrapper, not for the program."""
 PREFIX = "DISPATCH_"
+VARIABLES = (LINEAGE, ATTEMPT, EPOCH, ROOT, EXEC_DIR, RESUME_FROM, RESUME_STEP, RESUME_STATE, DEADLINE)
+"""What the program is told, and nothing else of ``DISPATCH_*``."""
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Union
 
+from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format.message_lines import MAX_LINE_BYTES
 from prefect_dispatch.format.printable import printable
+from prefect_dispatch.format.resume_state import check_state
 
-MAX_STATE_BYTES = 64 * 1024
-"""The longest resume state, in bytes of UTF-8: it travels in one environment variable, which Linux caps at 128 KiB."""
 MAX_TEXT = 1000
 """How many characters of a status, of a failure or of a refused line are kept."""
 
@@ -144,15 +144,10 @@ def _parse_save(payload: bytes) -> CheckpointSave:
 def _state(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("its state is not text")
-    if "\0" in value:
-        raise ValueError("its state contains NUL, which an environment variable cannot hold")
     try:
-        size = len(value.encode("utf-8"))
-    except UnicodeEncodeError:
-        raise ValueError("its state cannot be written as UTF-8") from None
-    if size > MAX_STATE_BYTES:
-        raise ValueError(f"its state has {size} bytes; at most {MAX_STATE_BYTES} are kept: put the rest into the file")
-    return value
+        return check_state(value)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
 
 
 def _file(value: Any) -> Optional[str]:

@@ -19,19 +19,8 @@ from prefect_dispatch.format.saves import SaveKind
 from prefect_dispatch.job.execution import Execution, open_root
 from prefect_dispatch.job.saving import Saving
 from prefect_dispatch.stores.check import Severity
+from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.resume import Resume
-
-_VARIABLES = (
-    contract.LINEAGE,
-    contract.ATTEMPT,
-    contract.EPOCH,
-    contract.ROOT,
-    contract.EXEC_DIR,
-    contract.RESUME_FROM,
-    contract.RESUME_STEP,
-    contract.RESUME_STATE,
-    contract.DEADLINE,
-)
 
 
 def publish(path: str, step: int, state: str = "") -> Publication:
@@ -67,7 +56,7 @@ def latest(root: Optional[str] = None) -> Resume:
         StoreError: the store failed.
     """
     if root is not None or contract.ATTEMPT not in os.environ:
-        return open_root(_root(root)).latest()
+        return _lineage_root(root).latest()
     execution = Execution.of_environment(os.environ)
     bound = Epoch.of(execution.epoch.number + 1)
     return execution.root.latest(execution.choice, bound, execution.identity)
@@ -91,7 +80,7 @@ def show_latest(root: Optional[str], as_json: bool) -> int:
 
 def show_list(root: Optional[str], as_json: bool) -> int:
     """Print all publications, in order."""
-    publications = open_root(_root(root)).publications()
+    publications = _lineage_root(root).publications()
     if as_json:
         print(json.dumps([_fields(publication) for publication in publications]))
     else:
@@ -117,7 +106,7 @@ def show_environment() -> int:
     import shlex
 
     Execution.of_environment(os.environ)
-    for name in _VARIABLES:
+    for name in contract.VARIABLES:
         print(f"export {name}={shlex.quote(os.environ.get(name, ''))}")
     return ExitCode.DONE
 
@@ -175,6 +164,13 @@ def _scan_within(saving: Saving, seconds: float) -> List[Publication]:
     if failure:
         raise failure[0]
     return outcome[0]
+
+
+def _lineage_root(root: Optional[str]) -> LineageRoot:
+    """A lineage's root that an execution has claimed: what lies above or below one has nothing published either."""
+    found = open_root(_root(root))
+    found.require()
+    return found
 
 
 def _root(root: Optional[str]) -> str:

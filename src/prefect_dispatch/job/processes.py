@@ -8,6 +8,8 @@ import signal
 import time
 from typing import Callable, Collection, Dict, Iterator, List, Set
 
+from prefect_dispatch.format.contract import ATTEMPT
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUND = 0.01
@@ -93,7 +95,7 @@ def _parents() -> Iterator["tuple[int, int]"]:
 
 
 def _carries(pid: int, attempt: str) -> bool:
-    return f"DISPATCH_ATTEMPT={attempt}".encode("ascii") in _read(f"/proc/{pid}/environ").split(b"\0")
+    return f"{ATTEMPT}={attempt}".encode("ascii") in _read(f"/proc/{pid}/environ").split(b"\0")
 
 
 def _read(path: str) -> bytes:

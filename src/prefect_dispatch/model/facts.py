@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -366,28 +366,5 @@ class Entry(BaseModel):
             raise MalformedDocument(f"{what} is not a fact: {place} = {value}: {fault['msg']}; restore it") from None
 
 
-KINDS = frozenset(
-    model.model_fields["kind"].default
-    for model in (
-        Opened,
-        CarriedBy,
-        Submitting,
-        Submitted,
-        SubmitRefused,
-        Abandoned,
-        RestartsForbidden,
-        Retiring,
-        Retired,
-        Requeueing,
-        Observed,
-        Ended,
-        HoldOpened,
-        Cessation,
-        HoldLifted,
-        StopRequested,
-        Superseded,
-        Finished,
-        Reopened,
-    )
-)
+KINDS = frozenset(model.model_fields["kind"].default for model in get_args(get_args(Fact)[0]))
 """The kinds of facts of this version."""

@@ -213,7 +213,7 @@ def _await_restart(
 ) -> Step:
     """The scheduler is to restart the object; if it does not within its bound, another object takes its place."""
     due = since + capabilities.restart_bound if since is not None else now
-    if now < due:
+    if now < due and submission.may_restart:
         return _poll(state, now, why="the scheduler to restart the object", observe=(submission,), wake_at=due)
     return _replace(state, opened, submission)
 
@@ -291,7 +291,7 @@ def _stopping(state: LineageState, stop: StopRequested, now: datetime) -> Step:
             find=() if landed else (submission,),
             stop=(submission,) if landed else (),
         )
-    if submission is not None and submission.may_restart and submission.landing is Landing.LANDED:
+    if submission is not None and submission.may_restart:
         return Retire(submission=submission)
     end = _end_of(submission) if submission is not None else None
     if end is not None and end.cause is Cause.COMPLETED:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from datetime import datetime
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
@@ -104,9 +103,3 @@ class Observation(BaseModel):
     nodes: tuple[str, ...] = ()
     started_at: AwareDatetime | None = None
     evidence: str = ""
-
-
-def latest_time(*times: datetime | None) -> datetime | None:
-    """The latest of the given times, leaving out what is not known."""
-    known = [time for time in times if time is not None]
-    return max(known) if known else None

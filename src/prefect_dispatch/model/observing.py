@@ -68,6 +68,16 @@ def news(submission: SubmissionState, observation: Observation) -> tuple[Observe
     return tuple(found)
 
 
+def vanished(submission: SubmissionState) -> tuple[EndedRestart, ...]:
+    """What it tells that two full answers, a bound apart, do not know the object: nothing, if its end is known."""
+    newest = submission.newest
+    if newest is not None and newest.ended is not None:
+        return ()
+    restart = newest.restart if newest is not None else 0
+    evidence = "two full answers do not know the object"
+    return (EndedRestart(restart=restart, cause=Cause.VANISHED, evidence=evidence),)
+
+
 def _unknown(submission: SubmissionState, observation: Observation) -> tuple[Observed, ...]:
     newest = submission.newest
     if newest is not None and (newest.ended is not None or newest.state is ObjectState.UNKNOWN):

@@ -20,6 +20,7 @@ from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import Manifest, SavedFile, check_manifest_name, manifest_prefix
 from prefect_dispatch.format.names import check_path, encode_part, new_nonce
 from prefect_dispatch.format.publication import Publication, check_step
+from prefect_dispatch.format.resume_state import check_state
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
     PUBLICATIONS,
@@ -32,9 +33,6 @@ from prefect_dispatch.stores.layout import (
 )
 from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.verdict import read_barred
-
-MAX_STATE_BYTES = 64 * 1024
-"""The longest resume state that a program may give to a save."""
 
 
 def publish_save(
@@ -50,7 +48,10 @@ def publish_save(
 ) -> Publication:
     """Publish one save; see :meth:`~prefect_dispatch.stores.lineage_root.LineageRoot.publish`."""
     check_step(step)
-    _check_state(state)
+    try:
+        check_state(state)
+    except UsageError as error:
+        raise Unpublishable(f"save {path!r}: {error}") from None
     _check_own_path(path, attempt)
     if snapshot:
         publication, files = _take_snapshot(store, epoch, attempt, path, step)
@@ -84,19 +85,6 @@ def publish_save(
             f"save {path!r} changed while it was published: {error}; publish it when it is whole"
         ) from None
     return publication
-
-
-def _check_state(state: str) -> None:
-    try:
-        size = len(state.encode("utf-8"))
-    except UnicodeEncodeError:
-        raise Unpublishable("the save's state is not UTF-8; give other text") from None
-    if size > MAX_STATE_BYTES:
-        raise Unpublishable(
-            f"the save's state has {size} bytes and may have {MAX_STATE_BYTES}; put it into a file of the save"
-        )
-    if "\0" in state:
-        raise Unpublishable("the save's state contains NUL; give other text")
 
 
 def _check_own_path(path: str, attempt: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -33,8 +34,8 @@ from prefect_dispatch.model.facts import (
     SubmitRefused as SubmitRefusedFact,
 )
 from prefect_dispatch.model.next_step import ambiguous_hold, next_step, pending_too_long
-from prefect_dispatch.model.observation import EndedRestart, ObjectRef, ObjectState, Observation
-from prefect_dispatch.model.observing import news
+from prefect_dispatch.model.observation import EndedRestart, ObjectRef, ObjectState
+from prefect_dispatch.model.observing import news, vanished
 from prefect_dispatch.model.state import Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import (
     Append,
@@ -122,6 +123,11 @@ class Supervisor:
         return self._root
 
     @property
+    def clock(self) -> Clock:
+        """The clock that it goes by."""
+        return self._clock
+
+    @property
     def capabilities(self) -> Capabilities:
         """What its scheduler can do."""
         return self._scheduler.capabilities
@@ -138,17 +144,18 @@ class Supervisor:
         """Take the one step that is due.
 
         Raises:
-            ReadOnlyLineage: the record holds what this version does not know, and a step would write.
+            ReadOnlyLineage: the record holds what this version does not know; nothing was done.
             MalformedError: the record is damaged; the text names where.
             StoreError: the record could not be read or written.
         """
         state = await asyncio.to_thread(self._record.refresh)
+        self._record.require_writable()
         step = next_step(state, self._clock.now(), self._scheduler.capabilities)
         trouble = ""
         try:
             await self._do(state, step)
         except Exists:
-            _log.debug("%s: another supervisor was faster", self._record.lineage)
+            _log.debug("%s: another supervisor was faster", self._record.lineage, extra={"action": "append.lost"})
         except SchedulerError as error:
             trouble = str(error)
             _log.warning("%s: %s", self._record.lineage, error, extra={"action": "scheduler.trouble"})
@@ -172,7 +179,7 @@ class Supervisor:
             case Submit():
                 await self._submit(state, step)
             case Requeue():
-                await self._requeue(state, step)
+                await self._requeue(opened, step)
             case ForbidRestarts():
                 await self._forbid_restarts(step.submission)
             case Retire():
@@ -237,14 +244,19 @@ class Supervisor:
                 continue
             return
 
-    async def _requeue(self, state: LineageState, step: Requeue) -> None:
+    async def _requeue(self, opened: Opened, step: Requeue) -> None:
         submission = step.submission
         if submission.object is None:
             return
         await self._append(Requeueing(n=submission.n, restart=step.restart))
         seen = (await self._scheduler.observe([submission.object])).get(submission.object)
-        if seen is not None and seen.state is ObjectState.ENDED and seen.restart == step.restart - 1:
+        if seen is None or seen.state is not ObjectState.ENDED or seen.restart != step.restart - 1:
+            return
+        try:
             await self._scheduler.requeue(submission.object, step.restart)
+        except SubmitRefused as error:
+            _log.warning("%s: %s", self.lineage, error, extra={"action": "requeue.refused"})
+            await self._retire(opened, submission)
 
     async def _forbid_restarts(self, submission: SubmissionState) -> None:
         if submission.object is None:
@@ -258,7 +270,7 @@ class Supervisor:
         if submission.retiring is None:
             await self._append(Retiring(n=submission.n, restart=submission.newest.restart), submission.generation)
         await self._scheduler.set_restarts(submission.object, False)
-        await self._scheduler.stop(submission.object, None)
+        await self._ask_to_stop(submission, None)
         seen = (await self._scheduler.observe([submission.object])).get(submission.object)
         if seen is None:
             gone = self._absent_long_enough(submission.object)
@@ -268,38 +280,34 @@ class Supervisor:
         if gone:
             await self._append(Retired(n=submission.n), submission.generation)
         elif seen is not None:
-            await self._take_news(opened, submission, seen)
+            await self._take_news(opened, submission, news(submission, seen))
 
     async def _poll(self, opened: Opened, state: LineageState, step: Poll) -> None:
+        """Stop, find and observe, each on its own: what cannot be told of one hides nothing of the others."""
+        troubles: list[SchedulerError] = []
         for submission in step.stop:
-            await self._ask_to_stop(state, submission)
+            with _collected(troubles):
+                await self._ask_to_stop(submission, _notice(state, submission))
         for submission in step.find:
-            if await self._find(state, submission):
-                return
-        references = {each.object: each for each in step.observe if each.object is not None}
+            with _collected(troubles):
+                await self._find(state, submission)
+        with _collected(troubles):
+            await self._observe(opened, step.observe)
+        if troubles:
+            raise SchedulerError("; ".join(dict.fromkeys(str(trouble) for trouble in troubles)))
+
+    async def _observe(self, opened: Opened, submissions: Sequence[SubmissionState]) -> None:
+        references = {each.object: each for each in submissions if each.object is not None}
         if not references:
             return
         answers = await self._scheduler.observe(list(references))
         for reference, submission in references.items():
-            await self._take_answer(opened, submission, reference, answers)
-
-    async def _take_answer(
-        self,
-        opened: Opened,
-        submission: SubmissionState,
-        reference: ObjectRef,
-        answers: Mapping[ObjectRef, Observation],
-    ) -> None:
-        seen = answers.get(reference)
-        if seen is not None:
-            self._memory.absent_since.pop(reference, None)
-            await self._take_news(opened, submission, seen)
-        elif self._absent_long_enough(reference):
-            restart = submission.newest.restart if submission.newest is not None else 0
-            vanished = EndedRestart(
-                restart=restart, cause=Cause.VANISHED, evidence="two full answers do not know the object"
-            )
-            await self._append_end(opened, submission, vanished)
+            seen = answers.get(reference)
+            if seen is not None:
+                self._memory.absent_since.pop(reference, None)
+                await self._take_news(opened, submission, news(submission, seen))
+            elif self._absent_long_enough(reference):
+                await self._take_news(opened, submission, vanished(submission))
 
     def _absent_long_enough(self, reference: ObjectRef) -> bool:
         """Vanished takes two full answers a bound apart on this process's own monotonic clock."""
@@ -307,8 +315,10 @@ class Supervisor:
         since = self._memory.absent_since.setdefault(reference, now)
         return now - since >= self._scheduler.capabilities.observe_bound.total_seconds() and now > since
 
-    async def _take_news(self, opened: Opened, submission: SubmissionState, seen: Observation) -> None:
-        for item in news(submission, seen):
+    async def _take_news(
+        self, opened: Opened, submission: SubmissionState, found: Sequence[Observed | EndedRestart]
+    ) -> None:
+        for item in found:
             if isinstance(item, Observed):
                 await self._append(item, submission.generation)
             else:
@@ -338,35 +348,33 @@ class Supervisor:
             submission.generation,
         )
 
-    async def _ask_to_stop(self, state: LineageState, submission: SubmissionState) -> None:
+    async def _ask_to_stop(self, submission: SubmissionState, how: Notice | None) -> None:
+        """Ask for an object's end, and after a while again."""
         if submission.object is None:
             return
         now = self._clock.monotonic()
         asked = self._memory.stop_asked.get(submission.object)
         if asked is not None and now - asked < STOP_AGAIN_AFTER.total_seconds():
             return
-        await self._scheduler.stop(submission.object, _notice(state, submission))
+        await self._scheduler.stop(submission.object, how)
         self._memory.stop_asked[submission.object] = now
 
-    async def _find(self, state: LineageState, submission: SubmissionState) -> bool:
-        """Look for an object by its token. True if the record has moved, so that everything else is asked anew."""
+    async def _find(self, state: LineageState, submission: SubmissionState) -> None:
+        """Look for an object by its token."""
         try:
             reference = await self._scheduler.find(submission.token)
         except Ambiguous as error:
             if submission.landing is Landing.INTENDED and state.hold is None:
                 held = ambiguous_hold(state, submission, str(error))
                 await self._append(held.fact, held.generation)
-                return True
-            return False
+            return
         if reference is not None:
             await self._append(Submitted(n=submission.n, object=reference), submission.generation)
-            return True
+            return
         bounds = self._scheduler.capabilities
         due = submission.give_up_at + bounds.landing_bound + bounds.clock_skew
         if submission.landing is Landing.INTENDED and self._clock.now() > due:
             await self._append(Abandoned(n=submission.n), submission.generation)
-            return True
-        return False
 
     async def _finish(self, state: LineageState, step: Finish) -> None:
         final = None
@@ -381,6 +389,14 @@ class Supervisor:
                 resumed_from=final.resumed_from if final else None,
             )
         )
+
+
+@contextlib.contextmanager
+def _collected(troubles: list[SchedulerError]) -> Iterator[None]:
+    try:
+        yield
+    except SchedulerError as error:
+        troubles.append(error)
 
 
 def _notice(state: LineageState, submission: SubmissionState) -> Notice | None:

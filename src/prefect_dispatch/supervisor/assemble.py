@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from prefect_dispatch.errors import LineageError
+from prefect_dispatch.model.job import ResolvedJob
+from prefect_dispatch.model.plan import Plan, plan
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.registry import scheduler_of
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.clock import Clock
-from prefect_dispatch.supervisor.places import open_lineage_root
+from prefect_dispatch.supervisor.places import open_lineage_root, root_visible
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.root_view import RootView
 
 
-def root_visible(root: str) -> bool:
-    """Whether this process can see a checkpoint root, or make it."""
-    path = Path(root)
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path.is_dir()
+def plan_of(job: ResolvedJob) -> Plan:
+    """What a job's rules become on its scheduler, as this process sees it.
+
+    Raises:
+        SpecError: this version does not have its scheduler.
+    """
+    capabilities = scheduler_of(job.scheduler).capabilities
+    return plan(job.spec, capabilities, root_visible=root_visible(job.root))
 
 
 def root_view_of(lineage: str, state: LineageState) -> RootView | None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 from prefect_dispatch.model.next_step import next_step
 from prefect_dispatch.model.state import Execution, Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import Append, Done, Finish, Held
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
-from prefect_dispatch.supervisor.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,6 @@ Happening = ExecutionOver | JobHeld | JobOver | TakenOver
 
 async def drive(
     supervisor: Supervisor,
-    clock: Clock,
     *,
     carrier: str | None,
     after_each: Callable[[Advanced], Awaitable[None]],
@@ -58,7 +55,6 @@ async def drive(
 
     Args:
         supervisor: advances the lineage.
-        clock: waits between polls.
         carrier: the flow run in whose name this is done; None to go on whoever carries it.
         after_each: told of each advance, for progress.
     """
@@ -69,7 +65,7 @@ async def drive(
         await after_each(advanced)
         if carrier is not None and state.carried_by not in (None, carrier):
             return TakenOver(state, str(state.carried_by))
-        due = next_step(state, clock.now(), supervisor.capabilities)
+        due = next_step(state, supervisor.clock.now(), supervisor.capabilities)
         if isinstance(due, Done):
             return JobOver(state)
         if isinstance(due, Held) and isinstance(advanced.step, Held):
@@ -79,7 +75,7 @@ async def drive(
             if submission is not None:
                 return ExecutionOver(state, submission, submission.newest)
         if not advanced.moved:
-            await clock.sleep(_pause(advanced, supervisor.capabilities.poll_interval, clock))
+            await supervisor.clock.sleep(_pause(supervisor, advanced))
 
 
 def _count_over(state: LineageState) -> int:
@@ -88,8 +84,8 @@ def _count_over(state: LineageState) -> int:
     return ended + sum(1 for each in state.submissions if each.landing in (Landing.REFUSED, Landing.ABANDONED))
 
 
-def _pause(advanced: Advanced, interval: timedelta, clock: Clock) -> float:
-    due = interval.total_seconds()
+def _pause(supervisor: Supervisor, advanced: Advanced) -> float:
+    due = supervisor.capabilities.poll_interval.total_seconds()
     if advanced.wake_at is not None:
-        due = min(due, (advanced.wake_at - clock.now()).total_seconds())
+        due = min(due, (advanced.wake_at - supervisor.clock.now()).total_seconds())
     return max(due, 0.01)

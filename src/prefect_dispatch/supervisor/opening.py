@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from prefect_dispatch.errors import Exists, LineageError, SpecError
-from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Opened, Resolution
+from prefect_dispatch.model.facts import Finished, HoldLifted, LiftedBy, Opened, Resolution
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.state import LineageState
@@ -38,10 +38,9 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
     check_reachable(job.record_root)
     while True:
         state = record.refresh()
-        if record.unreadable:
-            raise LineageError(f"lineage {record.lineage!r} can only be read here: {record.unreadable}")
+        record.require_writable()
         if state.opened is not None:
-            _check_same(record.lineage, state, job)
+            _check_same(record.lineage, state.opened, state.finished, job)
             return state
         check_acceptable(job)
         record.id()
@@ -105,14 +104,11 @@ def owner() -> str:
         return str(os.getuid())
 
 
-def _check_same(lineage: str, state: LineageState, job: ResolvedJob) -> None:
-    if state.finished is not None:
+def _check_same(lineage: str, opened: Opened, finished: Finished | None, job: ResolvedJob) -> None:
+    if finished is not None:
         raise LineageError(
-            f"lineage {lineage!r} is finished ({state.finished.outcome}); give the new run a lineage name of its own"
+            f"lineage {lineage!r} is finished ({finished.outcome}); give the new run a lineage name of its own"
         )
-    if state.opened is None:
-        return
-    opened = state.opened
     fields = list(opened.spec.differences(job.spec))
     for name in ("workdir", "root"):
         if getattr(opened, name) != getattr(job, name) and name not in fields:

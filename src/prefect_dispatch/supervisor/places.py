@@ -14,18 +14,35 @@ from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.record import Record
 
 
+def absolute_root(root: str, base: Path) -> str:
+    """A root made absolute.
+
+    Args:
+        root: a folder, or a URL.
+        base: the folder that a relative one is relative to.
+
+    Raises:
+        UsageError: it is a URL of a store that this version does not have.
+    """
+    if "://" in root:
+        raise UsageError(f"root {root!r}: object stores are not in this version; give a folder")
+    return str((base / root).absolute())
+
+
 def check_root(root: str) -> Path:
     """Return a root as an absolute path.
 
     Raises:
         UsageError: it is a URL of a store that this version does not have, or not absolute.
     """
-    if "://" in root:
-        raise UsageError(f"root {root!r}: object stores are not in this version; give a folder")
-    path = Path(root)
-    if not path.is_absolute():
+    if absolute_root(root, Path("/")) != root:
         raise UsageError(f"root {root!r} is not absolute")
-    return path
+    return Path(root)
+
+
+def root_visible(root: str) -> bool:
+    """Whether this process can see a checkpoint root, or the folder that it will be made in."""
+    return _nearest(check_root(root)).is_dir()
 
 
 def check_reachable(root: str) -> None:
@@ -34,13 +51,16 @@ def check_reachable(root: str) -> None:
     Raises:
         StoreUnreachable: something that is no folder is in its way, or it may not be written.
     """
-    path = check_root(root)
-    while not path.exists() and path != path.parent:
-        path = path.parent
+    path = _nearest(check_root(root))
     if not path.is_dir():
         raise StoreUnreachable(f"root {root} cannot be used: {path} is not a folder; name another root")
     if not os.access(path, os.W_OK | os.X_OK):
         raise StoreUnreachable(f"root {root} cannot be used: {path} may not be written; name another root")
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself, or the nearest above it that is there."""
+    return next((place for place in (path, *path.parents) if place.exists()), path)
 
 
 def open_index(record_root: str) -> Ledger:

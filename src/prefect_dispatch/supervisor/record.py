@@ -14,7 +14,7 @@ from prefect_dispatch.errors import Absent, DispatchError, Exists, MalformedDocu
 from prefect_dispatch.format.documents import FORMAT, decode, encode, field
 from prefect_dispatch.format.names import check_lineage, new_nonce
 from prefect_dispatch.model.facts import Entry, Fact, Finished, Opened, Reopened
-from prefect_dispatch.model.fold import FOLD_VERSION, apply
+from prefect_dispatch.model.fold import FOLD_VERSION, apply, fold
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.documents import create_once
 from prefect_dispatch.stores.port import Ledger, Store
@@ -62,6 +62,15 @@ class Record:
         """Why this version may only read this lineage; None when it may write."""
         return None if self._unreadable is None else str(self._unreadable)
 
+    def require_writable(self) -> None:
+        """Find out that what was read so far holds nothing that this version does not know.
+
+        Raises:
+            ReadOnlyLineage: it does; the text names the fact.
+        """
+        if self._unreadable is not None:
+            raise self._unreadable
+
     def id(self) -> str:
         """The record's random id, made on first use and bound to the checkpoint root by its first claim.
 
@@ -92,10 +101,8 @@ class Record:
             StoreError: the store failed.
         """
         first = self._state is None
-        state = self._state if self._state is not None else self._newest_snapshot()
-        for entry in self._entries_after(state.seq):
-            state = apply(state, entry)
-            self._state = state
+        known = self._state if self._state is not None else self._newest_snapshot()
+        state = fold(self._entries_after(known.seq), known)
         self._state = state
         if first:
             self._confirm_end(state.seq)
@@ -128,8 +135,7 @@ class Record:
             StoreError: the store failed; the fact may or may not be there.
         """
         state = self._state if self._state is not None else self.refresh()
-        if self._unreadable is not None:
-            raise self._unreadable
+        self.require_writable()
         entry = Entry(
             seq=state.seq + 1,
             at=self._clock.now(),
@@ -140,7 +146,7 @@ class Record:
         )
         if isinstance(fact, Opened | Reopened):
             self._mark_open()
-        self._create(_name(entry.seq), entry.encode())
+        create_once(self._facts, _name(entry.seq), entry.document(), entry.nonce)
         self._state = apply(state, entry)
         _log.info(
             "%s: %s (seq %d)",
@@ -164,13 +170,6 @@ class Record:
         except DispatchError as error:
             _log.warning("%s: %s", self.lineage, error, extra={"action": "record.derived_failed"})
 
-    def _create(self, name: str, content: bytes) -> None:
-        try:
-            self._facts.create(name, content)
-        except Exists:
-            if self._facts.read(name) != content:
-                raise
-
     def _mark_open(self) -> None:
         with contextlib.suppress(Exists):
             self._index.create(self.lineage)
@@ -183,15 +182,14 @@ class Record:
                 document = decode(self._snapshots.read(name), self._place(f"fold/{FOLD_VERSION}/{name}"))
                 state = LineageState.model_validate(document.get("state"))
             except (DispatchError, ValidationError) as error:
-                _log.warning("%s: snapshot %s is passed over: %s", self.lineage, name, error)
+                text = "%s: snapshot %s is passed over: %s"
+                _log.warning(text, self.lineage, name, error, extra={"action": "record.snapshot_passed_over"})
                 continue
             if _name(state.seq) == name:
                 return state
         return LineageState()
 
     def _entries_after(self, seq: int) -> Iterator[Entry]:
-        if self._unreadable is not None:
-            return
         while True:
             seq += 1
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -18,6 +18,7 @@ from prefect_dispatch.model.classify import LastWord
 from prefect_dispatch.stores.claim import read_claim
 from prefect_dispatch.stores.layout import manifests_folder, owner_of
 from prefect_dispatch.stores.lineage_root import LineageRoot
+from prefect_dispatch.stores.pin import Pin
 
 MOST_PROGRESS_ENTRIES = 200
 """Journal entries that one look at a progress reads at most."""
@@ -70,7 +71,6 @@ class RootView:
 
     def __init__(self, root: LineageRoot) -> None:
         self._root = root
-        self._manifests: dict[str, list[str]] = {}
         self._faults: dict[str, None] = {}
 
     @property
@@ -141,37 +141,41 @@ class RootView:
         if not own:
             return None
         attempt = owner_of(own[-1].path) or ""
-        source = self.resumed_from(attempt)
+        pin = self.pin(attempt)
+        source = pin.publication if pin is not None else None
         return FinalSave(own[-1].name, attempt, source.name if source is not None else None)
 
-    def resumed_from(self, attempt: str) -> Publication | None:
-        """The publication that an execution resumed from; None for a start from scratch as well."""
+    def pin(self, attempt: str) -> Pin | None:
+        """What an execution has decided to resume from; a pin without a publication is a start from scratch."""
         try:
             split_attempt(attempt)
         except MalformedName:
             return None
-        pin = self._ask(lambda: self._root.pinned(attempt))
-        return pin.publication if pin is not None else None
+        return self._ask(lambda: self._root.pinned(attempt))
 
-    def saved_at(self, publication: Publication) -> datetime | None:
-        """When the last file of a save was written, by its host's clock."""
+    def saved_at(self, publications: Sequence[Publication]) -> dict[Publication, datetime]:
+        """When the last file of each save was written, by its host's clock, where that is known."""
+        names: dict[str, list[str]] = {}
+        found: dict[Publication, datetime] = {}
+        for publication in publications:
+            at = self._ask(lambda: self._saved_at(publication, names))  # noqa: B023
+            if at is not None:
+                found[publication] = at
+        return found
 
-        def look() -> datetime | None:
-            attempt = owner_of(publication.path)
-            if attempt is None:
-                return None
-            ledger = self._root.store.ledger(manifests_folder(attempt))
-            if attempt not in self._manifests:
-                self._manifests[attempt] = ledger.names()
-            prefix = manifest_prefix(publication)
-            for name in self._manifests[attempt]:
-                if name.startswith(prefix):
-                    manifest = Manifest.decode(ledger.read(name), name)
-                    newest = max((file.mtime_ns for file in manifest.files), default=0)
-                    return _moment(newest / 1e9)
+    def _saved_at(self, publication: Publication, names: dict[str, list[str]]) -> datetime | None:
+        attempt = owner_of(publication.path)
+        if attempt is None:
             return None
-
-        return self._ask(look)
+        ledger = self._root.store.ledger(manifests_folder(attempt))
+        if attempt not in names:
+            names[attempt] = ledger.names()
+        prefix = manifest_prefix(publication)
+        for name in names[attempt]:
+            if name.startswith(prefix):
+                manifest = Manifest.decode(ledger.read(name), name)
+                return _moment(max((file.mtime_ns for file in manifest.files), default=0) / 1e9)
+        return None
 
     def _ask(self, look: Callable[[], T]) -> T | None:
         try:

@@ -11,17 +11,14 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
 
-from prefect_dispatch.errors import LineageError
+from prefect_dispatch.errors import AnotherExecution
+from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
-from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.drive import ExecutionOver, Happening, JobHeld, JobOver, TakenOver, drive
-from prefect_dispatch.tasks.reports import ProgressReport, report_execution
-
-
-class AnotherExecution(LineageError):
-    """One execution has ended and another one is due; Prefect's next try of the task carries that one."""
+from prefect_dispatch.tasks.progress_report import ProgressReport
+from prefect_dispatch.tasks.reports import report_execution
 
 
 def retries_for(state: LineageState) -> int:
@@ -33,31 +30,23 @@ def retries_for(state: LineageState) -> int:
 
 async def only_another_execution(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
     """Retry for another execution alone: what else goes wrong is not the job's to repeat."""
-    try:
-        await state.aresult()
-    except AnotherExecution:
-        return True
-    except BaseException:
-        return False
-    return False
+    return isinstance(await state.aresult(raise_on_failure=False), AnotherExecution)
 
 
 @task(
     name="execute",
-    task_run_name="execute-{lineage}",
+    task_run_name="execute-{supervisor.lineage}",
     retries=100,
     retry_delay_seconds=0,
     retry_condition_fn=only_another_execution,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-async def execute(supervisor: Supervisor, clock: Clock, lineage: str, carrier: str | None) -> Happening:
+async def execute(supervisor: Supervisor, carrier: str | None) -> Happening:
     """Carry one execution of a job to its end. One try of this task is one execution.
 
     Args:
         supervisor: advances the lineage.
-        clock: waits between polls.
-        lineage: its name, for the run's name.
         carrier: the flow run in whose name this is done.
 
     Returns:
@@ -75,27 +64,36 @@ async def execute(supervisor: Supervisor, clock: Clock, lineage: str, carrier: s
         for trouble in (advanced.trouble, *faults):
             if trouble and trouble not in troubles:
                 troubles.add(trouble)
-                logger.warning("%s", trouble)
+                logger.warning("%s", trouble, extra={"action": "scheduler.trouble"})
         with _never_in_the_way(logger):
             await progress.update(advanced.state)
 
-    happening = await drive(supervisor, clock, carrier=carrier, after_each=after_each)
+    happening = await drive(supervisor, carrier=carrier, after_each=after_each)
     with _never_in_the_way(logger):
         await progress.update(happening.state, last=True)
-        await report_execution(supervisor, happening.state, _try_number())
+        await report_execution(supervisor, _epoch_of(happening), _try_number())
     match happening:
         case ExecutionOver():
             text = _describe(happening)
-            logger.info("%s", text)
+            logger.info("%s", text, extra={"action": "execution.ended"})
             raise AnotherExecution(text)
         case JobHeld() | JobOver() | TakenOver():
             return happening
 
 
+def _epoch_of(happening: Happening) -> Epoch | None:
+    """The execution that a try has carried."""
+    if isinstance(happening, ExecutionOver):
+        execution = happening.execution
+        return happening.submission.epoch(execution.restart) if execution is not None else None
+    newest = happening.state.newest
+    return newest.epoch(newest.newest.restart) if newest is not None and newest.newest is not None else None
+
+
 def _describe(over: ExecutionOver) -> str:
     submission, execution = over.submission, over.execution
     if execution is None or execution.ended is None:
-        return f"submission {submission.n} of {submission.token} ended as {Cause.LAUNCH_FAILED}: {submission.detail}"
+        return f"submission {submission.n} ({submission.token}) ended as {Cause.LAUNCH_FAILED}: {submission.detail}"
     return f"{submission.epoch(execution.restart)} ended as {execution.ended.cause}; another execution is due"
 
 
@@ -110,4 +108,4 @@ def _never_in_the_way(logger: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        logger.warning("a report could not be made: %s", error)
+        logger.warning("a report could not be made: %s", error, extra={"action": "report.failed"})

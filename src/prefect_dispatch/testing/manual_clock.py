@@ -35,7 +35,3 @@ class ManualClock:
     def turn(self, by: timedelta) -> None:
         """Turn it on."""
         self._passed += by
-
-    def set_wall(self, back: timedelta) -> None:
-        """Set the wall time back; monotonic time is not changed by that."""
-        self._start -= back

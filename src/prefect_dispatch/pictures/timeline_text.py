@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from prefect_dispatch.format.printable import printable
-from prefect_dispatch.model.time_axis import axis_marks, in_words
-from prefect_dispatch.model.timeline_values import Bar, Chart, Mark, Tick
+from prefect_dispatch.pictures.time_axis import axis_marks, in_words
+from prefect_dispatch.pictures.timeline_values import Bar, Chart, Mark, Tick
 
 MOST_BARS = 200
 MOST_MARKS = 50

@@ -12,9 +12,9 @@ from html import escape
 from typing import NamedTuple
 
 from prefect_dispatch.format.printable import printable
-from prefect_dispatch.model.time_axis import axis_marks, in_words
-from prefect_dispatch.model.timeline_text import draw_text_timeline
-from prefect_dispatch.model.timeline_values import Bar, Chart, Mark, MarkKind, Overlap, Tick
+from prefect_dispatch.pictures.time_axis import axis_marks, in_words
+from prefect_dispatch.pictures.timeline_text import draw_text_timeline
+from prefect_dispatch.pictures.timeline_values import Bar, Chart, Mark, MarkKind, Overlap, Tick
 
 __all__ = ["Bar", "Mark", "MarkKind", "Overlap", "Tick", "draw_text_timeline", "draw_timeline"]
 

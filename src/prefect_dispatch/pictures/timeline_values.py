@@ -16,8 +16,8 @@ class Bar:
     """One execution.
 
     Args:
-        label: its name, such as ``g0n2r1``.
-        epoch: its epoch, as people read it.
+        label: its name, such as ``submission 2``.
+        epoch: its epoch, such as ``g0n2r1``.
         started_at: when it began to run.
         ended_at: when it ended, by the scheduler's word; None while it runs.
         last_seen_alive: when its processes were last seen alive, which may be later; None where nobody knows.
@@ -57,7 +57,7 @@ class MarkKind(enum.StrEnum):
     HOLD = "hold"
     """The job waits for a person."""
     SIGNAL = "signal"
-    """A preemption, a notice or a site's answer reached it."""
+    """A hold was lifted, a stop asked for, or a new generation opened."""
     FINISH = "finish"
     """The job is over."""
 

@@ -13,7 +13,8 @@ from prefect_dispatch.model.facts import Entry, Finished, HoldLifted, HoldOpened
 from prefect_dispatch.model.fold import apply
 from prefect_dispatch.model.observation import ObjectRef, ObjectState
 from prefect_dispatch.model.state import Execution, LineageState, SubmissionState
-from prefect_dispatch.model.timeline_values import Bar, Mark, MarkKind, Tick
+from prefect_dispatch.pictures.timeline_values import Bar, Mark, MarkKind, Tick
+from prefect_dispatch.stores.pin import Pin
 from prefect_dispatch.supervisor.root_view import RootView
 
 MOST_TICKS = 2000
@@ -34,7 +35,7 @@ class ExecutionRow:
         started_at: when it began to run.
         ended_at: when the scheduler said that it ended.
         exited_at: when its wrapper was done, which may be later; None where nobody knows.
-        resumed_from: the publication that it went on from; None for a start from scratch, or where nobody knows.
+        pin: what it resumed from, scratch included; None where it has not decided, or nobody knows.
         saves: how many publications it has.
         newest_step: the greatest step among them.
         overlap: how long its processes lived beside those of the next execution; None where there was no next one, or
@@ -50,7 +51,7 @@ class ExecutionRow:
     started_at: datetime | None
     ended_at: datetime | None
     exited_at: datetime | None
-    resumed_from: Publication | None
+    pin: Pin | None
     saves: int
     newest_step: int | None
     overlap: timedelta | None
@@ -95,8 +96,10 @@ class History:
 
 
 def resumed_words(row: ExecutionRow) -> str:
-    """What an execution went on from, in words."""
-    source = row.resumed_from
+    """What an execution went on from, in words; empty where nobody knows."""
+    if row.pin is None:
+        return ""
+    source = row.pin.publication
     return f"{source.epoch} step {source.step}" if source is not None else "scratch"
 
 
@@ -120,7 +123,8 @@ def history_of(entries: Sequence[Entry], root: RootView | None) -> History:
     rows = _rows([runs[key] for key in sorted(runs)], publications, root)
     ticks = _ticks(rows, publications, root)
     numbers = {publication: number for number, publication in enumerate(ticks)}
-    resumed = tuple(numbers.get(row.resumed_from) if row.resumed_from is not None else None for row in rows)
+    sources = (row.pin.publication if row.pin is not None else None for row in rows)
+    resumed = tuple(numbers.get(source) if source is not None else None for source in sources)
     faults = root.faults if root is not None else ()
     return History(state, rows, tuple(ticks.values()), resumed, tuple(marks), faults)
 
@@ -163,7 +167,7 @@ def _rows(
                 started_at=execution.started_at,
                 ended_at=(ended.ended_at or execution.ended_at) if ended is not None else None,
                 exited_at=exited_at,
-                resumed_from=root.resumed_from(attempt) if root is not None else None,
+                pin=root.pin(attempt) if root is not None else None,
                 saves=len(own),
                 newest_step=max((each.step for each in own), default=None),
                 overlap=_overlap(exited_at, following),
@@ -184,10 +188,8 @@ def _ticks(
     if root is None:
         return {}
     bars = {row.epoch: index for index, row in enumerate(row for row in rows if row.started_at is not None)}
-    ticks: dict[Publication, Tick] = {}
-    for publication in publications[-MOST_TICKS:]:
-        index = bars.get(publication.epoch)
-        at = root.saved_at(publication) if index is not None else None
-        if index is not None and at is not None:
-            ticks[publication] = Tick(index, at, publication.step)
-    return ticks
+    drawn = [publication for publication in publications[-MOST_TICKS:] if publication.epoch in bars]
+    return {
+        publication: Tick(bars[publication.epoch], at, publication.step)
+        for publication, at in root.saved_at(drawn).items()
+    }

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from prefect_dispatch.format.durations import describe_duration
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.recovery import Rule
-from prefect_dispatch.supervisor.history import ExecutionRow, resumed_words
+from prefect_dispatch.pictures.history import ExecutionRow, resumed_words
 
 
 def plan_table(plan: Plan) -> list[dict[str, str]]:

@@ -1,0 +1,47 @@
+"""The progress of a try, as the program tells it."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
+
+from prefect_dispatch.format.printable import printable
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.supervisor.advance import Supervisor
+
+PROGRESS_INTERVAL_SECONDS = 5.0
+
+
+class ProgressReport:
+    """One progress artifact of a try, made when the program first tells its progress, then updated now and then."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._artifact: UUID | None = None
+        self._shown: tuple[float, str] | None = None
+        self._next = 0.0
+
+    async def update(self, state: LineageState, *, last: bool = False) -> None:
+        """Show the present progress, if there is one and it is time to; ``last`` does not wait for that."""
+        root, submission = self._supervisor.root, state.newest
+        if root is None or submission is None or submission.newest is None:
+            return
+        if self._supervisor.clock.monotonic() < self._next and not last:
+            return
+        attempt = submission.attempt(submission.newest.restart)
+        progress = await asyncio.to_thread(root.progress, attempt)
+        if progress is None or progress.percent is None:
+            return
+        shown = (progress.percent, printable(progress.status, 200))
+        if shown == self._shown:
+            return
+        self._shown = shown
+        self._next = self._supervisor.clock.monotonic() + PROGRESS_INTERVAL_SECONDS
+        if self._artifact is None:
+            self._artifact = await acreate_progress_artifact(
+                shown[0], key=f"progress-{self._supervisor.lineage}", description=shown[1] or "running"
+            )
+        else:
+            await aupdate_progress_artifact(self._artifact, shown[0], description=shown[1] or "running")
