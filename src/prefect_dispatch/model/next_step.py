@@ -10,7 +10,7 @@ from prefect_dispatch.format.epoch import MAX_RESTART, MAX_SUBMISSION, Epoch
 from prefect_dispatch.format.resume_choice import SCRATCH
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
-from prefect_dispatch.model.facts import Abandoned, HoldOpened, Opened, Outcome, Resolution, StopRequested
+from prefect_dispatch.model.facts import Abandoned, HoldLifted, HoldOpened, Opened, Outcome, Resolution, StopRequested
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.state import Hold, Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import (
@@ -38,6 +38,21 @@ class _End:
     exit_code: int | None
     detail: str
 
+    @property
+    def told(self) -> str:
+        """Its detail as the end of a sentence."""
+        return f": {self.detail}" if self.detail else ""
+
+
+@dataclass(frozen=True)
+class _Situation:
+    """A lineage that is open, at a moment: what every rule looks at."""
+
+    state: LineageState
+    opened: Opened
+    now: datetime
+    capabilities: Capabilities
+
 
 def next_step(state: LineageState, now: datetime, capabilities: Capabilities) -> Step:
     """Say what to do next for a lineage.
@@ -51,20 +66,21 @@ def next_step(state: LineageState, now: datetime, capabilities: Capabilities) ->
         return NotOpened()
     if state.finished is not None:
         return Done(finished=state.finished)
+    here = _Situation(state, state.opened, now, capabilities)
     if state.hold is not None and not _stop_goes_on(state, state.hold):
-        return Held(hold=state.hold, settle=_settle(state, now))
+        return Held(hold=state.hold, settle=_settle(here))
     lost = _given_up(state)
     if lost is not None:
         return Append(fact=Abandoned(n=lost.n), generation=lost.generation)
     if state.stop is not None:
-        return _stopping(state, state.stop, now)
+        return _stopping(here, state.stop)
     submission = state.newest
     if submission is None:
-        return _submit(state, state.opened, 1)
+        return _submit(here, 1)
     end = _end_of(submission)
     if end is None:
-        return _carry_on(state, state.opened, submission, now)
-    return _after_end(state, state.opened, submission, end, now, capabilities)
+        return _carry_on(here, submission)
+    return _after_end(here, submission, end)
 
 
 def _stop_goes_on(state: LineageState, hold: Hold) -> bool:
@@ -96,14 +112,15 @@ def _end_of(submission: SubmissionState) -> _End | None:
     return _End(ended.cause, execution.restart, execution.ended_at, code, ended.detail)
 
 
-def _carry_on(state: LineageState, opened: Opened, submission: SubmissionState, now: datetime) -> Step:
+def _carry_on(here: _Situation, submission: SubmissionState) -> Step:
     """The newest submission is on its way, queued or running."""
+    state, opened = here.state, here.opened
     if submission.landing is Landing.INTENDED:
-        return _poll(state, now, why=f"submission {submission.n} to land", find=(submission,))
+        return _poll(here, why=f"submission {submission.n} to land", find=(submission,))
     if submission.may_restart and _last_restart(state, opened):
         return ForbidRestarts(submission=submission)
-    unwanted = pending_too_long(opened, submission, now) or submission.retiring is not None or _elsewhere(state)
-    return _poll(state, now, why="the execution to end", observe=(submission,), stop=(submission,) if unwanted else ())
+    unwanted = pending_too_long(opened, submission, here.now) or submission.retiring is not None or _elsewhere(state)
+    return _poll(here, why="the execution to end", observe=(submission,), stop=(submission,) if unwanted else ())
 
 
 def _elsewhere(state: LineageState) -> bool:
@@ -129,102 +146,71 @@ def _last_restart(state: LineageState, opened: Opened) -> bool:
     return any(opened.plan.rule(cause).budget - state.spent.get(cause, 0) <= 1 for cause in SCHEDULER_RESTARTS)
 
 
-def _after_end(
-    state: LineageState,
-    opened: Opened,
-    submission: SubmissionState,
-    end: _End,
-    now: datetime,
-    capabilities: Capabilities,
-) -> Step:
+def _after_end(here: _Situation, submission: SubmissionState, end: _End) -> Step:
+    state, opened = here.state, here.opened
     if end.restart is not None and submission.requeueing == end.restart + 1:
-        return _await_restart(state, opened, submission, submission.requeueing_at, now, capabilities)
+        return _await_restart(here, submission, submission.requeueing_at)
     if state.lifted is not None:
-        return _after_lift(state, opened, submission, end, now, capabilities)
+        return _after_lift(here, state.lifted, submission, end)
     if end.cause is Cause.COMPLETED:
-        return _finish(state, now, Outcome.SUCCEEDED, "the program exited 0")
+        return _finish(here, Outcome.SUCCEEDED, "the program exited 0")
     if end.cause is Cause.STOPPED:
-        return _finish(state, now, Outcome.STOPPED, "stopped at the scheduler")
+        return _finish(here, Outcome.STOPPED, "stopped at the scheduler")
     if end.cause is Cause.DEADLINE:
-        return _finish(state, now, Outcome.DEADLINE, "the total deadline passed")
+        return _finish(here, Outcome.DEADLINE, "the total deadline passed")
     rule = opened.plan.rule(end.cause)
-    told = f": {end.detail}" if end.detail else ""
     if end.cause is Cause.FAILED and end.exit_code in opened.spec.recovery.final_exit_codes:
-        return _finish(state, now, Outcome.FAILED, f"exit code {end.exit_code} is never run again{told}")
+        return _finish(here, Outcome.FAILED, f"exit code {end.exit_code} is never run again{end.told}")
     if rule.action is Action.FAIL:
-        return _finish(state, now, Outcome.FAILED, f"{end.cause}{told}")
+        return _finish(here, Outcome.FAILED, f"{end.cause}{end.told}")
     if rule.action is Action.HOLD:
-        return _hold_after(state, submission, end, None, f"{end.cause}{told}")
+        return _hold_after(state, submission, end, None, f"{end.cause}{end.told}")
     if state.spent.get(end.cause, 0) > rule.budget:
-        why = f"the budget of {rule.budget} for {end.cause} is spent{told}"
+        why = f"the budget of {rule.budget} for {end.cause} is spent{end.told}"
         return _hold_after(state, submission, end, rule.action, why)
     limit = opened.spec.recovery.no_progress
     if limit is not None and state.fruitless >= limit:
-        why = f"{state.fruitless} executions in a row ended without a new save, the last one {end.cause}{told}"
+        why = f"{state.fruitless} executions in a row ended without a new save, the last one {end.cause}{end.told}"
         return _hold_after(state, submission, end, rule.action, why)
     if submission.may_restart and rule.action is Action.RESUBMIT:
         return Retire(submission=submission)
-    if state.not_before is not None and now < state.not_before:
+    if state.not_before is not None and here.now < state.not_before:
         observe = (submission,) if submission.may_restart else ()
-        return _poll(state, now, why=f"the delay after {end.cause}", observe=observe, wake_at=state.not_before)
-    return _again(state, opened, submission, end, rule.action, now, capabilities)
+        return _poll(here, why=f"the delay after {end.cause}", observe=observe, wake_at=state.not_before)
+    return _again(here, submission, end, rule.action)
 
 
-def _after_lift(
-    state: LineageState,
-    opened: Opened,
-    submission: SubmissionState,
-    end: _End,
-    now: datetime,
-    capabilities: Capabilities,
-) -> Step:
+def _after_lift(here: _Situation, lifted: HoldLifted, submission: SubmissionState, end: _End) -> Step:
     """A person's word, read before anything else, holds until the next submission."""
-    lifted = state.lifted
-    if lifted is None or lifted.resolution is Resolution.RUN_AGAIN:
-        rule = opened.plan.rule(end.cause)
-        action = rule.action if rule.recovers else Action.RESUBMIT
-        return _again(state, opened, submission, end, action, now, capabilities)
-    return _again(state, opened, submission, end, Action.RESUBMIT, now, capabilities)
+    rule = here.opened.plan.rule(end.cause)
+    chosen = lifted.resolution is Resolution.RUN_AGAIN and rule.recovers
+    return _again(here, submission, end, rule.action if chosen else Action.RESUBMIT)
 
 
-def _again(
-    state: LineageState,
-    opened: Opened,
-    submission: SubmissionState,
-    end: _End,
-    action: Action,
-    now: datetime,
-    capabilities: Capabilities,
-) -> Step:
+def _again(here: _Situation, submission: SubmissionState, end: _End, action: Action) -> Step:
     if action is Action.REQUEUE and submission.may_restart and end.restart is not None and end.restart < MAX_RESTART:
-        if end.cause in SCHEDULER_RESTARTS and state.lifted is None:
-            return _await_restart(state, opened, submission, end.at, now, capabilities)
+        if end.cause in SCHEDULER_RESTARTS and here.state.lifted is None:
+            return _await_restart(here, submission, end.at)
         return Requeue(submission=submission, restart=end.restart + 1)
-    return _replace(state, opened, submission)
+    return _replace(here, submission)
 
 
-def _await_restart(
-    state: LineageState,
-    opened: Opened,
-    submission: SubmissionState,
-    since: datetime | None,
-    now: datetime,
-    capabilities: Capabilities,
-) -> Step:
+def _await_restart(here: _Situation, submission: SubmissionState, since: datetime | None) -> Step:
     """The scheduler is to restart the object; if it does not within its bound, another object takes its place."""
-    due = since + capabilities.restart_bound if since is not None else now
-    if now < due and submission.may_restart:
-        return _poll(state, now, why="the scheduler to restart the object", observe=(submission,), wake_at=due)
-    return _replace(state, opened, submission)
+    due = since + here.capabilities.restart_bound if since is not None else here.now
+    if here.now < due and submission.may_restart:
+        return _poll(here, why="the scheduler to restart the object", observe=(submission,), wake_at=due)
+    return _replace(here, submission)
 
 
-def _replace(state: LineageState, opened: Opened, submission: SubmissionState) -> Step:
+def _replace(here: _Situation, submission: SubmissionState) -> Step:
     if submission.may_restart:
         return Retire(submission=submission)
-    return _submit(state, opened, submission.n + 1)
+    return _submit(here, submission.n + 1)
 
 
-def _submit(state: LineageState, opened: Opened, n: int) -> Step:
+def _submit(here: _Situation, n: int) -> Step:
+    state = here.state
     if n > MAX_SUBMISSION:
         return _hold(
             state, state.newest, None, None, f"all {MAX_SUBMISSION} submissions of this generation are used up"
@@ -233,7 +219,7 @@ def _submit(state: LineageState, opened: Opened, n: int) -> Step:
     if state.lifted is not None and _elsewhere(state):
         base = state.lifted.base or SCRATCH
         floor = Epoch(state.generation, n, 0).number
-    allowed = opened.plan.scheduler_restarts and not _last_restart(state, opened)
+    allowed = here.opened.plan.scheduler_restarts and not _last_restart(state, here.opened)
     return Submit(n=n, base=base, floor=floor, restarts_allowed=allowed)
 
 
@@ -271,21 +257,21 @@ def ambiguous_hold(state: LineageState, submission: SubmissionState, detail: str
     return Append(fact=held, generation=state.generation)
 
 
-def _finish(state: LineageState, now: datetime, outcome: Outcome, detail: str) -> Step:
+def _finish(here: _Situation, outcome: Outcome, detail: str) -> Step:
     """Finish, unless something of an older submission may still be on its way."""
-    if any(submission.unsettled for submission in state.stale):
-        return _poll(state, now, why="older submissions to settle")
+    if any(submission.unsettled for submission in here.state.stale):
+        return _poll(here, why="older submissions to settle")
     return Finish(outcome=outcome, detail=detail)
 
 
-def _stopping(state: LineageState, stop: StopRequested, now: datetime) -> Step:
+def _stopping(here: _Situation, stop: StopRequested) -> Step:
     """A stop was asked for: end what lives, find what may still land, then finish or hold."""
+    state = here.state
     submission = state.newest
     if submission is not None and submission.unsettled:
         landed = submission.landing is Landing.LANDED
         return _poll(
-            state,
-            now,
+            here,
             why="the stopped object to end",
             observe=(submission,) if landed else (),
             find=() if landed else (submission,),
@@ -295,22 +281,21 @@ def _stopping(state: LineageState, stop: StopRequested, now: datetime) -> Step:
         return Retire(submission=submission)
     end = _end_of(submission) if submission is not None else None
     if end is not None and end.cause is Cause.COMPLETED:
-        return _finish(state, now, Outcome.SUCCEEDED, "the program exited 0")
+        return _finish(here, Outcome.SUCCEEDED, "the program exited 0")
     if stop.intent == "suspend":
         return _hold(state, submission, end, None, f"suspended on request of {stop.who or 'a person'}")
-    return _finish(state, now, Outcome.STOPPED, f"stopped on request of {stop.who or 'a person'}")
+    return _finish(here, Outcome.STOPPED, f"stopped on request of {stop.who or 'a person'}")
 
 
-def _settle(state: LineageState, now: datetime) -> Poll | None:
-    newest = state.newest
+def _settle(here: _Situation) -> Poll | None:
+    newest = here.state.newest
     find = (newest,) if newest is not None and newest.landing is Landing.INTENDED else ()
-    poll = _poll(state, now, why="older submissions to settle", find=find)
+    poll = _poll(here, why="older submissions to settle", find=find)
     return poll if poll.observe or poll.find or poll.stop else None
 
 
 def _poll(
-    state: LineageState,
-    now: datetime,
+    here: _Situation,
     *,
     why: str,
     observe: tuple[SubmissionState, ...] = (),
@@ -322,10 +307,11 @@ def _poll(
 
     An abandoned one goes on being looked for while the lineage is open; it may turn up however late.
     """
+    state = here.state
     live = tuple(submission for submission in state.stale if submission.live)
     lost = tuple(each for each in state.stale if each.landing in (Landing.INTENDED, Landing.ABANDONED))
     newest = state.newest
     if newest is not None and newest.landing is Landing.ABANDONED:
         lost = (*lost, newest)
-    due = wake_at if wake_at is not None and wake_at > now else None
+    due = wake_at if wake_at is not None and wake_at > here.now else None
     return Poll(observe=(*observe, *live), find=(*find, *lost), stop=(*stop, *live), wake_at=due, why=why)
