@@ -101,7 +101,7 @@ class Operator:
 
     def environment(self, **changes: str) -> dict[str, str]:
         own = {"PREFECT_API_URL": self.api, "PREFECT_HOME": str(self.folder / "home"), "DISPATCH_STORE": str(self.runs)}
-        return clean_environment(**own, DISPATCH_STATE=str(self.folder / "own-state"), **changes)
+        return clean_environment(**{**own, "DISPATCH_STATE": str(self.folder / "own-state"), **changes})
 
     def write_job(self, program: str, **fields: Any) -> Path:
         """A job whose program is a Python text. It finds the bench's folder as its working folder."""
@@ -118,10 +118,10 @@ class Operator:
         self.job_file.write_text(yaml.safe_dump(spec))
         return self.job_file
 
-    def start(self, *words: str, **changes: str) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, cwd: str | None = None, **changes: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", "prefect_dispatch.cli", *words],
-            cwd=self.folder,
+            cwd=cwd or self.folder,
             env=self.environment(**changes),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -216,6 +216,13 @@ class Operator:
     def ask(self, question: Callable[[], Any]) -> Any:
         with temporary_settings({PREFECT_API_URL: self.api}):
             return asyncio.run(question())
+
+    def delete_flow_run(self, id: str) -> None:
+        async def ask() -> None:
+            async with get_client() as client:
+                await client.delete_flow_run(id)
+
+        self.ask(ask)
 
     def carriers(self) -> list[str]:
         """The flow runs that carried the lineage, in order."""

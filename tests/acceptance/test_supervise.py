@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import signal
 
 # Saves a counter under a marker, tells its progress, and waits for the test's word before it ends.
@@ -228,3 +229,62 @@ def test_no_progress_holds_after_so_many_executions_without_a_save(operator):
     # then
     assert done.returncode == 75, done.stderr
     assert "2 executions in a row ended without a new save" in done.stderr
+
+
+def test_submit_without_wait_says_when_nobody_carries_the_job(operator):
+    # given a Prefect API that is not there
+    operator.write_job("pass")
+    # when
+    done = operator.run("submit", "job.yaml", PREFECT_API_URL="http://127.0.0.1:9/api", PREFECT_CLIENT_MAX_RETRIES="0")
+    # then
+    assert done.returncode == 1
+    assert "nobody carries digits" in done.stderr
+
+
+def test_modules_in_the_jobs_folder_do_not_take_the_place_of_the_helpers(operator, wait_until):
+    # given an ordinary repository with modules of well-known names
+    operator.write_job("import secrets; print('own module:', secrets.OWN)", environment={"PYTHONPATH": "."})
+    for name in ("secrets", "random", "signal", "select", "threading"):
+        (operator.folder / f"{name}.py").write_text("OWN = True\n")
+    # when
+    done = operator.run("submit", str(operator.job_file), cwd=str(operator.folder.parent))
+    # then
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: operator.state().finished is not None)
+    assert operator.state().finished.outcome == "succeeded"
+    assert "own module: True" in operator.run("logs", "digits", cwd=str(operator.folder.parent)).stdout
+
+
+def test_a_root_that_goes_away_is_never_taken_for_an_empty_one(operator, wait_until):
+    # given a job that has saved, and whose root is away when it runs again
+    operator.write_job(PROGRAM, store={"root": "saves", "record_root": "runs"})
+    submit = operator.start("submit", "job.yaml", "--wait")
+    first = operator.running(1)
+    (operator.folder / "saves").rename(operator.folder / "away")
+    # when
+    operator.preempt(first)
+    wait_until(lambda: len(operator.facts("ended")) == 2)
+    (operator.folder / "away").rename(operator.folder / "saves")
+    operator.running(3)
+    operator.release()
+    done = operator.finish(submit)
+    # then
+    assert done.returncode == 0, done.stderr
+    assert [fact.cause for fact in operator.facts("ended")] == ["preempted", "launch_failed", "completed"]
+    status = json.loads(operator.run("status", "digits", "--json").stdout)
+    assert status["executions"][2]["resumed_from"].startswith("g0n1r0 step ")
+
+
+def test_the_jobs_outcome_is_the_records_word_also_when_prefect_has_lost_the_run(operator):
+    # given
+    operator.write_job(PROGRAM)
+    submit = operator.start("submit", "job.yaml", "--wait")
+    operator.running(1)
+    (carrier,) = operator.carriers()
+    # when
+    operator.delete_flow_run(carrier)
+    operator.release()
+    done = operator.finish(submit)
+    # then
+    assert done.returncode == 0, done.stderr
+    assert "digits succeeded" in done.stdout

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from prefect_dispatch.errors import Exists, MalformedDocument, MalformedName, ReadOnlyLineage
+from prefect_dispatch.errors import Exists, MalformedDocument, MalformedName, ReadOnlyLineage, StoreUnreachable
 from prefect_dispatch.format.documents import FORMAT, encode
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.facts import CarriedBy, Finished, Opened, Outcome, StopRequested
@@ -249,3 +249,50 @@ def test_facts_carry_the_clock_and_a_nonce_of_their_own(make, stores):
     assert second.at - first.at == timedelta(hours=1)
     assert first.nonce != second.nonce
     assert json.loads(first.encode())["format"] == FORMAT
+
+
+def test_a_record_that_went_away_is_not_begun_anew(make, stores):
+    # given a supervisor that has read a record, which is gone meanwhile
+    record = make()
+    record.append(opened())
+    record.append(CarriedBy(flow_run="run"))
+    facts = stores[0].ledger("record")
+    kept = {name: facts.read(name) for name in facts.names()}
+    for name in kept:
+        facts.remove(name)
+    # when
+    with pytest.raises(StoreUnreachable, match="not there any more"):
+        record.append(StopRequested(intent="abandon"))
+    with pytest.raises(StoreUnreachable):
+        record.refresh()
+    # then nothing was written, and it goes on when the record is back
+    assert facts.names() == []
+    for name, content in kept.items():
+        facts.create(name, content)
+    assert record.append(CarriedBy(flow_run="later")).seq == 3
+
+
+def test_a_fact_that_was_replaced_under_us_is_noticed(make, stores):
+    # given
+    record = make()
+    record.append(opened())
+    facts = stores[0].ledger("record")
+    facts.remove(f"{1:020d}.json")
+    make().append(opened())
+    # when / then
+    with pytest.raises(StoreUnreachable):
+        record.append(CarriedBy(flow_run="run"))
+
+
+def test_a_snapshot_ahead_of_its_facts_does_not_count(make, stores):
+    # given
+    record = make()
+    record.append(opened())
+    for n in range(SNAPSHOT_EVERY - 1):
+        record.append(CarriedBy(flow_run=f"run-{n}"))
+    for seq in range(60, SNAPSHOT_EVERY + 1):
+        stores[0].ledger("record").remove(f"{seq:020d}.json")
+    # when
+    state = make().refresh()
+    # then
+    assert state.seq == 59

@@ -538,3 +538,42 @@ async def test_a_requeue_that_is_refused_for_certain_is_not_waited_for():
     # then
     assert [each.n for each in advanced.state.submissions] == [1, 2]
     assert advanced.state.submissions[0].retired
+
+
+async def test_a_record_that_is_away_for_a_while_is_waited_for_and_nothing_is_done_meanwhile():
+    # given
+    stage = Stage(NO_REQUEUE)
+    supervisor = stage.supervisor()
+    state = await stage.running(supervisor)
+    facts = stage.store.ledger("record")
+    kept = {name: facts.read(name) for name in facts.names()}
+    for name in kept:
+        facts.remove(name)
+    # when the object ends while the record is away
+    stage.scheduler.end(state.newest.object, Cause.PREEMPTED)
+    away = [await supervisor.advance() for _ in range(3)]
+    for name, content in kept.items():
+        facts.create(name, content)
+    back = await stage.settle(supervisor)
+    # then
+    assert all("not there any more" in advanced.trouble for advanced in away)
+    assert stage.submits() == [1, 1]
+    assert [each.n for each in back.state.submissions] == [1, 2]
+
+
+async def test_a_delay_that_was_recorded_by_a_clock_ahead_is_waited_for_once():
+    # given an end that was recorded by a supervisor whose clock is a day ahead
+    stage = Stage(recovery={"failed": {"action": "resubmit", "budget": 3, "delay": "10s"}})
+    supervisor = stage.supervisor()
+    state = await stage.running(supervisor)
+    ahead = ManualClock(stage.clock.now() + timedelta(days=1))
+    other = Supervisor(Record(stage.store, stage.index.ledger("open"), "digits", ahead), stage.scheduler, None, ahead)
+    stage.scheduler.end(state.newest.object, exit=Exit(code=1))
+    await other.advance()
+    # when
+    waiting = await stage.settle(supervisor)
+    stage.clock.turn(timedelta(seconds=11))
+    after = await stage.settle(supervisor)
+    # then
+    assert len(waiting.state.submissions) == 1
+    assert [each.n for each in after.state.submissions] == [1, 2]

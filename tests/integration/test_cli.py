@@ -128,6 +128,64 @@ def test_what_is_no_job_spec_is_one_line(tmp_path, capsys, text):
     assert "job.yaml" in line
 
 
+LAUGH = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [*{old}, *{old}, *{old}, *{old}, *{old}, *{old}, *{old}, *{old}, *{old}]\n"
+    for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_pending: 2001-99-99",
+        "max_pending: 2001-02-30",
+        "seed: " + "9" * 5000,
+        "a: !!int abc",
+        "a: !!timestamp soon",
+        "a: !!bool perhaps",
+        "a: &a [*a]",
+        LAUGH,
+    ],
+    ids=["date", "day", "big", "int", "timestamp", "bool", "endless", "laugh"],
+)
+def test_yaml_that_blows_up_is_one_line(tmp_path, capsys, text):
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    assert main(["plan", str(path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_fifo_is_no_job_and_nothing_hangs(tmp_path, capsys):
+    os.mkfifo(tmp_path / "job.yaml")
+    assert main(["plan", str(tmp_path / "job.yaml")]) == 2
+    assert "not a regular file" in capsys.readouterr().err
+
+
+def test_run_again_of_a_lineage_that_is_not_there_opens_nothing(job_file, capsys, tmp_path):
+    path = job_file()
+    before = everything(tmp_path)
+    assert main(["submit", str(path), "--run-again"]) == 1
+    assert "is not held" in capsys.readouterr().err
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["root", "record_root"])
+@pytest.mark.parametrize("command", ["plan", "submit"])
+def test_a_store_that_cannot_be_made_is_69_before_anything_is_opened(job_file, capsys, tmp_path, command, place):
+    # given
+    (tmp_path / "in-the-way").write_text("a file")
+    roots = {"root": "runs", "record_root": "records", place: "in-the-way/runs"}
+    path = job_file(store=roots)
+    before = everything(tmp_path)
+    # when
+    code = main([command, str(path)])
+    # then
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 69
+    assert "in-the-way" in line
+    assert everything(tmp_path) == before
+
+
 def test_a_store_that_cannot_be_written_is_69_and_nothing_is_started(job_file, capsys, tmp_path):
     # given a file where the store's folder should be
     (tmp_path / "runs").write_text("in the way")

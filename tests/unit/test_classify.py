@@ -52,3 +52,10 @@ def test_the_scheduler_s_word_beats_an_exit_of_0(cause: Cause) -> None:
 
 def test_an_end_that_nobody_explains_is_no_success() -> None:
     assert cause_of(EndedRestart(restart=0), RAN) is Cause.VANISHED
+
+
+@pytest.mark.parametrize("code", [2, 65, 69, 70, 74])
+def test_a_code_of_the_helper_is_not_charged_to_the_program_while_the_root_is_silent(code):
+    ended = EndedRestart(restart=0, exit=Exit(code=code))
+    assert cause_of(ended, None) is Cause.LAUNCH_FAILED
+    assert cause_of(ended, LastWord(claimed=True, program_started=True)) is Cause.FAILED

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 
 from prefect_dispatch import __version__
 from prefect_dispatch.errors import DispatchError
+from prefect_dispatch.format.exit_codes import ExitCode
 from prefect_dispatch.format.printable import printable
 
 COMMANDS = {
@@ -22,7 +24,6 @@ COMMANDS = {
     "record": "print the facts of a lineage",
     "timeline": "draw the timeline of a lineage",
 }
-IO_ERROR = 74
 
 
 def _quiet_prefect() -> None:
@@ -41,6 +42,10 @@ def main(words: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 the job failed or was stopped, 2 usage, 65 malformed data, 69 store unreachable, 74
         I/O, 75 the job is held.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character gets its escape, not a traceback.
+            stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if words is None else list(words)
     name = next((word for word in arguments if not word.startswith("-")), None)
     parser = argparse.ArgumentParser(prog="prefect-dispatch", description="Long, preemptible jobs, run to their end.")
@@ -67,7 +72,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         print(f"prefect-dispatch: {error}", file=sys.stderr)
-        return IO_ERROR
+        return ExitCode.IO_ERROR
     except KeyboardInterrupt:
         return 130
     return code

@@ -17,12 +17,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.cli.output import print_json, print_table
 from prefect_dispatch.cli.status import execution_rows
+from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.cli.timeline import svg_timeline, text_timeline
 from prefect_dispatch.errors import LineageError, StoreError, UsageError
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.facts import Outcome
+from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.pictures.history import History, history_of
@@ -30,9 +33,10 @@ from prefect_dispatch.pictures.tables import table_row
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.stores.layout import exec_folder
-from prefect_dispatch.supervisor.assemble import root_view_of
+from prefect_dispatch.supervisor.assemble import plan_of, root_view_of
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.places import check_root, known_lineages, open_record
+from prefect_dispatch.supervisor.opening import open_lineage
+from prefect_dispatch.supervisor.places import absolute_root, check_reachable, open_record
 
 EPOCHS = 40
 SECONDS_PER_EPOCH = 0.5
@@ -53,7 +57,7 @@ class Preemption:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--store", metavar="PATH", type=Path, help="the root (default: a new folder of the user's)")
+    parser.add_argument("--store", metavar="PATH", help="the root (default: a new folder of the user's)")
     parser.add_argument("--seed", type=int, help="draws the moments of the preemptions (default: a new one, printed)")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
@@ -62,11 +66,14 @@ def run(options: argparse.Namespace) -> int:
     """Run the command. Exit 0 only if the interrupted run ended with the weights of the uninterrupted one."""
     _need_scikit_learn()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    root = check_root(str((options.store or _new_root()).absolute()))
+    root = Path(absolute_root(options.store or str(_new_root()), Path.cwd()))
     say = _silent if options.json else _say
     say(f"seed {seed}, store {root}")
-    lineage = _free_lineage(root)
-    result, history = asyncio.run(_demonstrate(root, lineage, _draw(seed), say))
+    with prefect_api() as api:
+        job = _open_free_lineage(root)
+        lineage = job.spec.lineage
+        say(f"lineage {lineage}; while it runs, look at {api.removesuffix('/api')}")
+        result, history = asyncio.run(_demonstrate(root, job, _draw(seed), say))
     result = {"seed": seed, "lineage": lineage, "store": str(root), **result}
     picture = root / f"{lineage}-timeline.svg"
     picture.write_text(svg_timeline(lineage, history), encoding="utf-8")
@@ -84,20 +91,22 @@ def _draw(seed: int) -> list[Preemption]:
 
 
 async def _demonstrate(
-    root: Path, lineage: str, preemptions: list[Preemption], say: Callable[[str], None]
+    root: Path, job: ResolvedJob, preemptions: list[Preemption], say: Callable[[str], None]
 ) -> tuple[dict[str, Any], History]:
     """Run the same training twice: once as a job that is preempted, once in one go."""
-    state_path = root / ".demo" / lineage
-    scheduler = LocalScheduler(state_path, 1, LINGER)
-    spec = _spec(root, lineage, state_path)
+    lineage = job.spec.lineage
+    scheduler = LocalScheduler(_state_path(root, lineage), 1, LINGER)
     one_go = asyncio.create_task(asyncio.to_thread(_train_in_one_go))
     say("starting the training under supervise, and once more without interruption for comparison")
     taker = asyncio.create_task(_take_away(root, lineage, scheduler, preemptions, say))
-    state = await _supervise(spec, root, lineage)
+    state = await _supervise(job.spec, root)
     taken = await _outcome_of(taker)
     if state.finished is None or state.finished.outcome is not Outcome.SUCCEEDED:
-        why = state.finished.detail if state.finished is not None else "it was held"
-        raise LineageError(f"the demo's job did not succeed: {why}; see prefect-dispatch logs {lineage} --store {root}")
+        why = state.finished.detail if state.finished is not None else "it is not over"
+        raise LineageError(
+            f"the demo's job did not succeed: {why}; see prefect-dispatch status {lineage} --store {root}; "
+            f"to go on with it: prefect-dispatch submit {root / lineage}.yaml --wait"
+        )
     if taken < len(preemptions):
         raise LineageError(f"the job was over after {taken} of {len(preemptions)} preemptions; try again")
     await asyncio.to_thread(_wait_for_old_processes, scheduler, state)
@@ -113,7 +122,11 @@ async def _demonstrate(
     }, history
 
 
-def _spec(root: Path, lineage: str, state_path: Path) -> JobSpec:
+def _state_path(root: Path, lineage: str) -> Path:
+    return root / ".demo" / lineage
+
+
+def _spec(root: Path, lineage: str) -> JobSpec:
     return JobSpec.read(
         {
             "lineage": lineage,
@@ -122,7 +135,7 @@ def _spec(root: Path, lineage: str, state_path: Path) -> JobSpec:
             "store": {"root": str(root)},
             "scheduler": {
                 "type": "local",
-                "state_folder": str(state_path),
+                "state_folder": str(_state_path(root, lineage)),
                 "linger": f"{LINGER.total_seconds():g}s",
             },
             "saves": {"kind": "marker"},
@@ -133,12 +146,12 @@ def _spec(root: Path, lineage: str, state_path: Path) -> JobSpec:
     )
 
 
-async def _supervise(spec: JobSpec, root: Path, lineage: str) -> LineageState:
+async def _supervise(spec: JobSpec, root: Path) -> LineageState:
     # Prefect takes seconds to import; by now the comparison is under way.
     from prefect_dispatch.flows.supervise import carry
 
     await carry(spec)
-    return open_record(str(root), lineage, SystemClock()).refresh()
+    return open_record(str(root), spec.lineage, SystemClock()).refresh()
 
 
 async def _take_away(
@@ -249,13 +262,24 @@ def _new_root() -> Path:
     return state_folder() / "demo" / time.strftime("%Y%m%d-%H%M%S")
 
 
-def _free_lineage(root: Path) -> str:
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"store {root} cannot be made: {error.strerror}; give another --store") from None
-    taken = set(known_lineages(str(root)))
-    return next(name for name in ("digits", *(f"digits-{n}" for n in range(2, 10_000))) if name not in taken)
+def _open_free_lineage(root: Path) -> ResolvedJob:
+    """Open the first lineage name that nobody has taken, and keep its spec beside it, to be submitted again."""
+    check_reachable(str(root))
+    root.mkdir(parents=True, exist_ok=True)
+    for name in ("digits", *(f"digits-{n}" for n in range(2, 10_000))):
+        record = open_record(str(root), name, SystemClock())
+        if record.refresh().opened is not None:
+            continue
+        spec = _spec(root, name)
+        job = asyncio.run(resolve(spec, root))
+        try:
+            open_lineage(record, job, plan_of(job))
+        except LineageError:
+            continue
+        if record.entries()[0].by == record.writer:
+            (root / f"{name}.yaml").write_text(spec.model_dump_json(), encoding="utf-8")
+            return job
+    raise LineageError(f"all names of a demo are taken in {root}; give another --store")
 
 
 def _need_scikit_learn() -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.errors import SpecError
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.anchor import anchored
+from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.spec import JobSpec
 
 MAX_BYTES = 1024 * 1024
+MOST_VALUES = 10_000
 
 
 def read_job(path: Path) -> JobSpec:
@@ -20,17 +29,55 @@ def read_job(path: Path) -> JobSpec:
     Raises:
         SpecError: the file cannot be read, is no YAML, or is no job spec; the text names the place.
     """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise SpecError(f"job {str(path)!r} cannot be read: {error.strerror}; give the path of a YAML file") from None
-    if len(text) > MAX_BYTES:
-        raise SpecError(f"job {str(path)!r} has {len(text)} bytes; a job spec has at most {MAX_BYTES}")
+    text = _read(path)
     try:
         document = yaml.load(text, Loader=_StrictLoader)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise SpecError(f"job {str(path)!r} is not YAML: {' '.join(str(error).split())}") from None
+    except Exception as error:
+        # Besides its own errors the YAML library lets those of int(), datetime and other constructors through.
+        raise SpecError(f"job {str(path)!r} is not YAML: {printable(' '.join(str(error).split()), 500)}") from None
+    if _count(document, MOST_VALUES) > MOST_VALUES:
+        raise SpecError(f"job {str(path)!r} has more than {MOST_VALUES} values, anchors written out; make it smaller")
     return anchored(JobSpec.read(document, str(path)), path.absolute().parent)
+
+
+def resolve_job(path: Path) -> ResolvedJob:
+    """Read a job spec and resolve it. A Prefect API is asked only for the blocks that it names.
+
+    Raises:
+        SpecError: it is no job spec, or names what is not there.
+    """
+    spec = read_job(path)
+    with contextlib.ExitStack() as needed:
+        if isinstance(spec.store, str) or isinstance(spec.scheduler, str):
+            needed.enter_context(prefect_api())
+        return asyncio.run(resolve(spec, Path.cwd()))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise SpecError(f"job {str(path)!r} cannot be read: {error.strerror}; give the path of a YAML file") from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise SpecError(f"job {str(path)!r} is not a regular file; give the path of a YAML file")
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise SpecError(f"job {str(path)!r} has more than {MAX_BYTES} bytes; a job spec has not")
+    return text
+
+
+def _count(value: Any, most: int) -> int:
+    """How many values a document has with its anchors written out, or a number above ``most``; endless ones as well."""
+    count, waiting = 0, [value]
+    while waiting and count <= most:
+        count += 1
+        each = waiting.pop()
+        if isinstance(each, dict):
+            waiting += [*each.keys(), *each.values()]
+        elif isinstance(each, (list, tuple, set)):
+            waiting += each
+    return count
 
 
 class _StrictLoader(yaml.SafeLoader):

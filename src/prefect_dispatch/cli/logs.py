@@ -31,6 +31,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--follow goes from submission to submission; leave out --submission, or --follow")
     record, state = existing_record(record_root_of(options), options.lineage)
     n = options.submission
+    while options.follow and state.open and state.hold is None and not any(each.object for each in state.submissions):
+        time.sleep(POLL_SECONDS)
+        state = record.refresh()
     path = _path_of(state, options.lineage, n)
     position = _print_from(path, 0)
     while options.follow and state.open and state.hold is None:

@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.errors import LineageError, UsageError
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.clock import SystemClock
@@ -35,7 +36,8 @@ def record_root_of(options: argparse.Namespace) -> str:
     from prefect_dispatch.blocks import CheckpointStore
 
     try:
-        store = CheckpointStore.load("default")
+        with prefect_api():
+            store = CheckpointStore.load("default")
     except ValueError:
         raise UsageError(
             "no store: give --store PATH, set DISPATCH_STORE, or create the Prefect block checkpoint-store/default"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from pathlib import Path
 
-from prefect_dispatch.blocks.resolve import resolve
-from prefect_dispatch.cli.job_file import read_job
+from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.cli.output import print_json, print_table, say
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.pictures.tables import plan_table
@@ -23,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    job = asyncio.run(resolve(read_job(options.job), Path.cwd()))
+    job = resolve_job(options.job)
     check_acceptable(job)
     planned = plan_of(job)
     if options.json:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
+import contextlib
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from prefect_dispatch.blocks.resolve import resolve
-from prefect_dispatch.cli.job_file import read_job
+from prefect_dispatch.cli.job_file import read_job, resolve_job
+from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.spec import JobSpec
-from prefect_dispatch.model.state import Hold, LineageState
+from prefect_dispatch.model.state import Hold
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.opening import open_lineage, owner, run_again
+from prefect_dispatch.supervisor.log_file import tail_of
+from prefect_dispatch.supervisor.opening import open_lineage, owner, require_held, run_again
 from prefect_dispatch.supervisor.places import open_record
 
+POLL_SECONDS = 0.2
 HELD = 75
 """Exit code of a job that is held: try again later, in the words of BSD's sysexits.h."""
 
@@ -36,32 +39,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    job = asyncio.run(resolve(read_job(options.job), Path.cwd()))
-    state = _open(job)
+    read_job(options.job)  # A job that is wrong is refused before a server is started for it.
+    with contextlib.ExitStack() as needed:
+        if options.wait:
+            needed.enter_context(prefect_api())
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    job = resolve_job(options.job)
+    record = open_record(job.record_root, job.spec.lineage, SystemClock())
     if options.run_again:
-        run_again(open_record(job.record_root, job.spec.lineage, SystemClock()), owner(), options.note)
+        require_held(record)
+    state = open_lineage(record, job, plan_of(job))
+    if options.run_again:
+        run_again(record, owner(), options.note)
     elif state.hold is not None:
         return _tell_held(job.spec.lineage, state.hold)
     if options.wait:
         return supervise_here(job)
-    _supervise_apart(options.job, job)
-    return 0
+    return _supervise_apart(job)
 
 
 def supervise_here(job: ResolvedJob) -> int:
-    """Carry a job in this process until it is over or held."""
-    from prefect_dispatch.flows.supervise import carry
-
-    ended = asyncio.run(carry(job.spec))
+    """Carry a job in this process until it is over or held. The exit code is the record's word, not Prefect's."""
+    trouble = _carry(job)
     state = open_record(job.record_root, job.spec.lineage, SystemClock()).refresh()
     if state.hold is not None:
         return _tell_held(job.spec.lineage, state.hold)
     finished = state.finished
     if finished is None:
-        print(f"lineage {job.spec.lineage} is not over: {printable(str(ended.message))}", file=sys.stderr)
+        print(
+            f"lineage {job.spec.lineage} is not over: {printable(trouble)}; to go on, submit the job again",
+            file=sys.stderr,
+        )
         return 1
-    print(f"lineage {job.spec.lineage} {finished.outcome}: {finished.detail}")
+    print(f"lineage {job.spec.lineage} {finished.outcome}: {printable(finished.detail)}")
     return 0 if finished.outcome is Outcome.SUCCEEDED else 1
+
+
+def _carry(job: ResolvedJob) -> str:
+    """Run supervise. Returns in one line how it ended: what goes wrong with Prefect is no word about the job."""
+    from prefect_dispatch.flows.supervise import carry
+
+    try:
+        return str(asyncio.run(carry(job.spec)).message)
+    except Exception as error:
+        return f"supervise ended with {type(error).__name__}: {error}"
 
 
 def _tell_held(lineage: str, hold: Hold) -> int:
@@ -69,26 +93,30 @@ def _tell_held(lineage: str, hold: Hold) -> int:
     return HELD
 
 
-def _open(job: ResolvedJob) -> LineageState:
-    return open_lineage(open_record(job.record_root, job.spec.lineage, SystemClock()), job, plan_of(job))
-
-
-def _supervise_apart(path: Path, job: ResolvedJob) -> None:
-    """Start a process of its own that carries the job; it outlives this terminal."""
+def _supervise_apart(job: ResolvedJob) -> int:
+    """Start a process of its own that carries the job and outlives this terminal; return once it does carry it."""
     spec: JobSpec = job.spec
     folder = state_folder() / "supervisors"
     folder.mkdir(parents=True, exist_ok=True)
-    log = folder / f"{spec.lineage}.log"
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
+    log, copy = folder / f"{spec.lineage}.log", folder / f"{spec.lineage}.yaml"
+    # JSON is YAML. A copy, since the file may be changed before the process reads it.
+    copy.write_text(spec.model_dump_json(), encoding="utf-8")
+    record = open_record(job.record_root, spec.lineage, SystemClock())
+    before = record.refresh().carried_by
+    with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "prefect_dispatch.cli", "submit", str(path.absolute()), "--wait"],
+            [sys.executable, "-P", "-m", "prefect_dispatch.cli", "submit", str(copy), "--wait"],
             stdin=subprocess.DEVNULL,
-            stdout=descriptor,
-            stderr=descriptor,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
-    finally:
-        os.close(descriptor)
+    while (carried := record.refresh().carried_by) == before and process.poll() is None:
+        time.sleep(POLL_SECONDS)
+    if carried == before and process.returncode != 0:
+        last = tail_of(str(log)).rpartition("\n")[2]
+        print(f"prefect-dispatch: nobody carries {spec.lineage}: {printable(last)}; see {log}", file=sys.stderr)
+        return process.returncode or 1
     print(f"lineage {spec.lineage} is carried by process {process.pid}, which writes to {log}")
     print(f"to watch it: prefect-dispatch status {spec.lineage} --store {job.record_root}")
+    return 0

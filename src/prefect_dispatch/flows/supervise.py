@@ -23,6 +23,7 @@ from prefect_dispatch.supervisor.drive import Happening, JobHeld, TakenOver
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.tasks.execute import execute, retries_for
+from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_plan
 
 
@@ -52,16 +53,17 @@ async def supervise(job: JobSpec) -> State[Any]:
     record = open_record(resolved.record_root, spec.lineage, clock)
     state = await asyncio.to_thread(open_lineage, record, resolved, planned)
     supervisor = await asyncio.to_thread(supervisor_of, record, state, clock)
-    carrier = _flow_run_id()
+    carrier, reporter = _flow_run_id(), Reporter()
     if carrier is not None:
         state = await supervisor.append(CarriedBy(flow_run=carrier))
-        await _tag_run(carrier, spec.lineage, state.generation)
+        reporter.soon("tags", _tag_run(carrier, spec.lineage, state.generation))
     logger.info(
         "lineage %s is at fact %d of %s", spec.lineage, state.seq, record.location, extra={"action": "lineage.taken_up"}
     )
-    await report_plan(spec.lineage, planned)
+    reporter.soon("plan", report_plan(spec.lineage, planned))
     with tags(f"lineage:{spec.lineage}", f"generation:{state.generation}"):
-        happening = await execute.with_options(retries=retries_for(state))(supervisor, carrier)
+        happening = await execute.with_options(retries=retries_for(state))(supervisor, carrier, reporter)
+    await reporter.finish()
     return _final_state(happening)
 
 
@@ -74,17 +76,10 @@ async def carry(job: JobSpec) -> State[Any]:
 
 
 async def _tag_run(flow_run: str, lineage: str, generation: int) -> None:
-    """Tag the flow run, so that the runs of a lineage are found together. A tag is not worth a failed run."""
-    try:
-        async with get_client() as client:
-            tagged = {
-                *(await client.read_flow_run(UUID(flow_run))).tags,
-                f"lineage:{lineage}",
-                f"generation:{generation}",
-            }
-            await client.update_flow_run(UUID(flow_run), tags=sorted(tagged))
-    except Exception as error:
-        get_run_logger().warning("the run could not be tagged: %s", error, extra={"action": "run.untagged"})
+    """Tag the flow run, so that the runs of a lineage are found together."""
+    async with get_client() as client:
+        tagged = {*(await client.read_flow_run(UUID(flow_run))).tags, f"lineage:{lineage}", f"generation:{generation}"}
+        await client.update_flow_run(UUID(flow_run), tags=sorted(tagged))
 
 
 def _final_state(happening: Happening) -> State[Any]:

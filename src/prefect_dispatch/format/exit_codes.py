@@ -6,7 +6,7 @@ import enum
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of the helper itself. 65, 69 and 74 are those of BSD's sysexits.h."""
+    """Exit codes of the helper itself. 65, 69, 70 and 74 are those of BSD's sysexits.h."""
 
     DONE = 0
     """It did what was asked."""
@@ -18,6 +18,8 @@ class ExitCode(enum.IntEnum):
     """Stored data is malformed; the line names it."""
     STORE_UNREACHABLE = 69
     """The store cannot be reached."""
+    INTERNAL = 70
+    """A defect of the helper itself."""
     IO_ERROR = 74
     """Reading or writing failed."""
     DUPLICATE = 190

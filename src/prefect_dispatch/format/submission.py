@@ -62,6 +62,7 @@ class Submission:
         identity: digests of what makes the run this run.
         notice: how the program is asked to save and exit when the job is to be preempted.
         restart_source: where R is found.
+        root_prepared: whether the lineage's root was made already, so that one that is not there is an outage.
         watch_interval: how often saves are looked for.
         scan_timeout: how long one look may take.
     """
@@ -77,6 +78,7 @@ class Submission:
     identity: Mapping[str, str]
     notice: Notice
     restart_source: RestartSource
+    root_prepared: bool = False
     watch_interval: timedelta = timedelta(seconds=5)
     scan_timeout: timedelta = timedelta(seconds=60)
 
@@ -104,6 +106,7 @@ class Submission:
                 "identity": dict(self.identity),
                 "notice": {"signal": self.notice.signal, "period": _seconds(self.notice.period)},
                 "restart_source": self.restart_source.value,
+                "root_prepared": self.root_prepared,
                 "watch_interval": _seconds(self.watch_interval),
                 "scan_timeout": _seconds(self.scan_timeout),
             }
@@ -154,6 +157,7 @@ class Submission:
             text_map(document, "identity", what),
             _notice(field(document, "notice", dict, what), what),
             source,
+            "root_prepared" in document and field(document, "root_prepared", bool, what),
             _positive(document, "watch_interval", cls.watch_interval),
             _positive(document, "scan_timeout", cls.scan_timeout),
         )
@@ -173,6 +177,7 @@ _KNOWN = {
     "identity",
     "notice",
     "restart_source",
+    "root_prepared",
     "watch_interval",
     "scan_timeout",
 }

@@ -36,12 +36,19 @@ _OWN_CODES = {
 """The helper remaps a program's own codes of this range to 1, so these are the helper's word (design §7)."""
 
 
+_HELPERS_FAULTS = frozenset(
+    {ExitCode.USAGE, ExitCode.MALFORMED, ExitCode.STORE_UNREACHABLE, ExitCode.INTERNAL, ExitCode.IO_ERROR}
+)
+"""What the helper exits with when it cannot start a program. A program may use these codes too: the root tells."""
+
+
 def cause_of(ended: EndedRestart, word: LastWord | None) -> Cause:
     """Say why an execution ended.
 
     The scheduler's state beats the exit code: a lost node that reports ``0:0`` is no success. Among exit codes the
     helper's reserved ones speak for themselves; any other is the program's own, 0 included, unless the root shows that
-    the program never ran: a line before the wrapper that exits 0 is no success either.
+    the program never ran: a line before the wrapper that exits 0 is no success either. Where the root cannot tell, a
+    code that the helper fails with is taken for the helper's: the outage that hides the root may be what ended it.
 
     Args:
         ended: the scheduler's words.
@@ -56,6 +63,6 @@ def cause_of(ended: EndedRestart, word: LastWord | None) -> Cause:
         return Cause.LAUNCH_FAILED
     if ended.exit.code in _OWN_CODES:
         return _OWN_CODES[ExitCode(ended.exit.code)]
-    if never_ran:
+    if never_ran or (word is None and ended.exit.code in _HELPERS_FAULTS):
         return Cause.LAUNCH_FAILED
     return Cause.FAILED

@@ -99,6 +99,7 @@ class Opened(_Fact):
     record_root: str
     workdir: str
     scheduler: dict[str, Any]
+    root_prepared: bool = False
     base: Base = "latest"
     floor: EpochNumber = 0
 

@@ -251,7 +251,8 @@ def _count(state: LineageState, submission: SubmissionState, cause: Cause, at: d
     rule = state.opened.plan.rule(cause)
     delay = rule.delay_after(before) if rule.recovers else timedelta(0)
     not_before = at + delay if delay else None
-    return state.model_copy(update={"spent": {**state.spent, cause: before + 1}, "not_before": not_before})
+    charged = {**state.spent, cause: before + 1}
+    return state.model_copy(update={"spent": charged, "not_before": not_before, "delay": delay})
 
 
 def _progress(state: LineageState, fact: Ended) -> LineageState:

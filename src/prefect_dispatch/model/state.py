@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from datetime import timedelta
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -174,6 +175,7 @@ class LineageState(_State):
         published: publications of this generation, when they were last counted.
         fruitless: executions in a row that ended without a new one.
         not_before: the only delay there is.
+        delay: how long it is, from the end that it follows.
         base: what the next submission resumes from until something at or above the floor is published.
         floor: an epoch's number.
         hold: the open hold.
@@ -196,6 +198,7 @@ class LineageState(_State):
     published: int = 0
     fruitless: int = 0
     not_before: AwareDatetime | None = None
+    delay: timedelta = timedelta(0)
     base: str = "latest"
     floor: int = 0
     hold: Hold | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -23,9 +22,11 @@ from prefect_dispatch.schedulers.local_processes import living
 from prefect_dispatch.schedulers.local_records import ObjectFolder
 from prefect_dispatch.schedulers.local_request import describe_refusal
 from prefect_dispatch.schedulers.local_state import LocalState
+from prefect_dispatch.schedulers.python_command import isolated
 
 SCHEDULER = "local"
-WRAPPER = (sys.executable, "-m", "prefect_dispatch.job")
+WRAPPER = isolated("prefect_dispatch.job.__main__")
+"""Isolated: a module in the job's folder or PYTHONPATH must not take the place of one of the helper's."""
 LAUNCH_BOUND = timedelta(seconds=15)
 """How long a launcher may take to come up; a Python that starts from a cold disk takes seconds."""
 STOP_GRACE = timedelta(seconds=10)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from prefect_dispatch.errors import Ambiguous, Exists, SchedulerError, SubmitRefused
+from prefect_dispatch.errors import Ambiguous, Exists, SchedulerError, StoreError, StoreUnreachable, SubmitRefused
 from prefect_dispatch.format.names import new_token
 from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.capabilities import Capabilities
@@ -72,7 +72,7 @@ class Advanced:
         moved: whether the record has moved; if so, call again at once, else after the polling interval or at
             ``wake_at``, whichever comes first.
         wake_at: when something becomes due by the clock alone.
-        trouble: why the scheduler's answer could not be used; empty if it could.
+        trouble: why the scheduler's answer or the record could not be used; empty if they could.
     """
 
     state: LineageState
@@ -88,6 +88,7 @@ class _Memory:
 
     absent_since: dict[ObjectRef, float] = field(default_factory=dict)
     stop_asked: dict[ObjectRef, float] = field(default_factory=dict)
+    delayed_since: dict[datetime, float] = field(default_factory=dict)
 
 
 class Supervisor:
@@ -106,6 +107,7 @@ class Supervisor:
         self._root = root
         self._clock = clock
         self._memory = _Memory()
+        self._last: LineageState | None = None
 
     @property
     def lineage(self) -> str:
@@ -134,7 +136,8 @@ class Supervisor:
 
     async def read(self) -> LineageState:
         """Read the record and fold it, without taking a step."""
-        return await asyncio.to_thread(self._record.refresh)
+        self._last = await asyncio.to_thread(self._record.refresh)
+        return self._last
 
     async def entries(self) -> list[Entry]:
         """Read the whole record."""
@@ -146,22 +149,50 @@ class Supervisor:
         Raises:
             ReadOnlyLineage: the record holds what this version does not know; nothing was done.
             MalformedError: the record is damaged; the text names where.
-            StoreError: the record could not be read or written.
+            StoreUnreachable: the record could never be read; later, that is a trouble to wait out.
+            StoreError: likewise.
         """
-        state = await asyncio.to_thread(self._record.refresh)
+        try:
+            state = await asyncio.to_thread(self._record.refresh)
+        except (StoreError, StoreUnreachable) as error:
+            return self._wait_for_record(error)
         self._record.require_writable()
-        step = next_step(state, self._clock.now(), self._scheduler.capabilities)
+        step = next_step(state, self._time_for(state), self._scheduler.capabilities)
         trouble = ""
         try:
             await self._do(state, step)
+            after = await asyncio.to_thread(self._record.refresh)
         except Exists:
             _log.debug("%s: another supervisor was faster", self._record.lineage, extra={"action": "append.lost"})
+            after = await asyncio.to_thread(self._record.refresh)
         except SchedulerError as error:
             trouble = str(error)
             _log.warning("%s: %s", self._record.lineage, error, extra={"action": "scheduler.trouble"})
-        after = await asyncio.to_thread(self._record.refresh)
+            after = await asyncio.to_thread(self._record.refresh)
+        except (StoreError, StoreUnreachable) as error:
+            return self._wait_for_record(error)
+        self._last = after
         wake_at = step.wake_at if isinstance(step, Poll) else None
         return Advanced(after, step, after.seq > state.seq, wake_at, trouble)
+
+    def _wait_for_record(self, error: StoreError | StoreUnreachable) -> Advanced:
+        """A record that cannot be reached for a while stops nothing: the job goes on, and so do we when it is back."""
+        if self._last is None:
+            raise error
+        _log.warning("%s: %s", self._record.lineage, error, extra={"action": "record.trouble"})
+        return Advanced(self._last, Poll(why="the record to be reachable"), False, None, str(error))
+
+    def _time_for(self, state: LineageState) -> datetime:
+        """The wall clock; or the end of a delay that this process has waited for by its own monotonic clock.
+
+        Whoever recorded the end may have had a clock that was ahead, and a delay is never longer than its rule says.
+        """
+        now = self._clock.now()
+        if state.not_before is None or now >= state.not_before:
+            return now
+        elapsed = self._clock.monotonic()
+        since = self._memory.delayed_since.setdefault(state.not_before, elapsed)
+        return state.not_before if elapsed - since >= state.delay.total_seconds() else now
 
     async def append(self, fact: Fact) -> LineageState:
         """Append a fact of this process's own that holds whatever was appended meanwhile."""

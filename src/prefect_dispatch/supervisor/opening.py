@@ -10,9 +10,9 @@ from prefect_dispatch.errors import Exists, LineageError, SpecError
 from prefect_dispatch.model.facts import Finished, HoldLifted, LiftedBy, Opened, Resolution
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
-from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.model.state import Hold, LineageState
 from prefect_dispatch.schedulers.registry import job_refusal
-from prefect_dispatch.supervisor.places import check_reachable
+from prefect_dispatch.supervisor.places import check_reachable, open_lineage_root, root_visible
 from prefect_dispatch.supervisor.record import Record
 
 
@@ -33,7 +33,8 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
         SpecError: the lineage is new, and its scheduler would refuse the job; nothing was changed.
         LineageError: it is finished, or open with another spec; the text names the fields that differ.
         ReadOnlyLineage: the record holds what this version does not know.
-        StoreUnreachable: the record root cannot be written.
+        StoreUnreachable: the record root or the checkpoint root cannot be written.
+        UnknownFormat: the checkpoint root belongs to another record.
     """
     check_reachable(job.record_root)
     while True:
@@ -43,7 +44,7 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
             _check_same(record.lineage, state.opened, state.finished, job)
             return state
         check_acceptable(job)
-        record.id()
+        prepared = _prepare_root(record, job)
         try:
             return record.append(
                 Opened(
@@ -55,21 +56,49 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
                     record_root=job.record_root,
                     workdir=job.workdir,
                     scheduler=job.scheduler,
+                    root_prepared=prepared,
                 )
             )
         except Exists:
             continue
 
 
+def _prepare_root(record: Record, job: ResolvedJob) -> bool:
+    """Make the lineage's root and bind it to the record, where this process can see it.
+
+    From then on a root that is not there is an outage: no execution takes an empty one for a start from scratch.
+    """
+    record_id = record.id()
+    if not root_visible(job.root):
+        return False
+    open_lineage_root(job.root, record.lineage).prepare(record_id, record.lineage)
+    return True
+
+
 def check_acceptable(job: ResolvedJob) -> None:
-    """Find out, before anything is written, that the job's scheduler would take it.
+    """Find out, before anything is written, that the job's scheduler would take it and that its stores can be used.
 
     Raises:
         SpecError: it would not; the text names the field.
+        StoreUnreachable: a root is not there and cannot be made.
     """
+    for root in (job.record_root, job.root):
+        check_reachable(root)
     refusal = job_refusal(job.scheduler, job.spec, Path(job.workdir))
     if refusal is not None:
         raise SpecError(refusal)
+
+
+def require_held(record: Record) -> Hold:
+    """The open hold of a lineage.
+
+    Raises:
+        LineageError: nothing is held.
+    """
+    hold = record.refresh().hold
+    if hold is None:
+        raise LineageError(f"lineage {record.lineage!r} is not held; there is nothing to run again")
+    return hold
 
 
 def run_again(record: Record, who: str, note: str = "") -> LineageState:
@@ -79,13 +108,11 @@ def run_again(record: Record, who: str, note: str = "") -> LineageState:
         LineageError: nothing is held.
     """
     while True:
-        state = record.refresh()
-        if state.hold is None:
-            raise LineageError(f"lineage {record.lineage!r} is not held; there is nothing to run again")
+        hold = require_held(record)
         try:
             return record.append(
                 HoldLifted(
-                    hold=state.hold.opened.hold,
+                    hold=hold.opened.hold,
                     lifted_by=LiftedBy.PERSON,
                     resolution=Resolution.RUN_AGAIN,
                     who=who,

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from prefect_dispatch.errors import Absent, DispatchError, Exists, MalformedDocument, MalformedName, ReadOnlyLineage
+from prefect_dispatch.errors import (
+    Absent,
+    DispatchError,
+    Exists,
+    MalformedDocument,
+    MalformedName,
+    ReadOnlyLineage,
+    StoreUnreachable,
+)
 from prefect_dispatch.format.documents import FORMAT, decode, encode, field
 from prefect_dispatch.format.names import check_lineage, new_nonce
 from prefect_dispatch.model.facts import Entry, Fact, Finished, Opened, Reopened
@@ -49,6 +57,7 @@ class Record:
         self._facts = store.ledger("record")
         self._snapshots = store.ledger(f"fold/{FOLD_VERSION}")
         self._state: LineageState | None = None
+        self._tail = b""
         self._id: str | None = None
         self._unreadable: ReadOnlyLineage | None = None
 
@@ -98,10 +107,12 @@ class Record:
         Raises:
             MalformedName: a name in ``record/`` is not a fact's.
             MalformedDocument: a fact does not parse, or one is missing in the middle.
+            StoreUnreachable: what was read before is not there any more.
             StoreError: the store failed.
         """
         first = self._state is None
         known = self._state if self._state is not None else self._newest_snapshot()
+        self._confirm_stands(known.seq)
         state = fold(self._entries_after(known.seq), known)
         self._state = state
         if first:
@@ -132,6 +143,7 @@ class Record:
         Raises:
             Exists: somebody else appended; refresh, decide again, and query again.
             ReadOnlyLineage: the record holds what this version does not know.
+            StoreUnreachable: what was read before is not there any more; the fact is not in the record.
             StoreError: the store failed; the fact may or may not be there.
         """
         state = self._state if self._state is not None else self.refresh()
@@ -146,8 +158,11 @@ class Record:
         )
         if isinstance(fact, Opened | Reopened):
             self._mark_open()
+        # A store makes the folders that it needs: where the record has gone away, an append would begin another one.
+        self._confirm_stands(state.seq)
         create_once(self._facts, _name(entry.seq), entry.document(), entry.nonce)
-        self._state = apply(state, entry)
+        self._confirm_stands(state.seq)
+        self._state, self._tail = apply(state, entry), entry.encode()
         _log.info(
             "%s: %s (seq %d)",
             self.lineage,
@@ -185,9 +200,31 @@ class Record:
                 text = "%s: snapshot %s is passed over: %s"
                 _log.warning(text, self.lineage, name, error, extra={"action": "record.snapshot_passed_over"})
                 continue
-            if _name(state.seq) == name:
+            if _name(state.seq) == name and self._take_tail(name):
                 return state
         return LineageState()
+
+    def _take_tail(self, name: str) -> bool:
+        """A snapshot counts only while the fact that it ends with is there."""
+        try:
+            self._tail = self._facts.read(name)
+        except Absent:
+            return False
+        return True
+
+    def _confirm_stands(self, seq: int) -> None:
+        """Find out that the last fact that was read is still there, and the same."""
+        if seq == 0:
+            return
+        try:
+            stands = self._facts.read(_name(seq)) == self._tail
+        except Absent:
+            stands = False
+        if not stands:
+            raise StoreUnreachable(
+                f"{self._place(f'record/{_name(seq)}')}, which was read before, is not there any more; "
+                "is the file system of the record mounted?"
+            )
 
     def _entries_after(self, seq: int) -> Iterator[Entry]:
         while True:
@@ -203,6 +240,8 @@ class Record:
                 return
             if entry.seq != seq:
                 raise MalformedDocument(f"{self._place(f'record/{_name(seq)}')} says seq {entry.seq}")
+            if self._state is None or seq > self._state.seq:
+                self._tail = data
             yield entry
 
     def _confirm_end(self, last: int) -> None:

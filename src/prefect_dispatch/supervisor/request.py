@@ -27,6 +27,7 @@ def request_of(lineage: str, record_id: str, opened: Opened, submission: Submiss
         identity=opened.identity,
         notice=spec.checkpoint_cancelation.notice or Notice(period=timedelta(0)),
         restart_source=RestartSource.ENVIRONMENT,
+        root_prepared=opened.root_prepared,
         watch_interval=spec.watch_interval,
     )
     return SubmissionRequest(

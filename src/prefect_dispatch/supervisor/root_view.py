@@ -179,6 +179,8 @@ class RootView:
 
     def _ask(self, look: Callable[[], T]) -> T | None:
         try:
+            # A root that is gone looks like an empty one, of which much that is false would follow.
+            self._root.require()
             return look()
         except DispatchError as error:
             self._note(error)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from prefect import get_run_logger, task
@@ -18,6 +16,7 @@ from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
 from prefect_dispatch.supervisor.drive import ExecutionOver, Happening, JobHeld, JobOver, TakenOver, drive
 from prefect_dispatch.tasks.progress_report import ProgressReport
+from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_execution
 
 
@@ -42,12 +41,13 @@ async def only_another_execution(task: Any, task_run: TaskRun, state: State[Any]
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-async def execute(supervisor: Supervisor, carrier: str | None) -> Happening:
+async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter) -> Happening:
     """Carry one execution of a job to its end. One try of this task is one execution.
 
     Args:
         supervisor: advances the lineage.
         carrier: the flow run in whose name this is done.
+        reporter: makes the reports beside it.
 
     Returns:
         What became of the job, once nothing more is to be run: over, held, or taken over.
@@ -65,13 +65,12 @@ async def execute(supervisor: Supervisor, carrier: str | None) -> Happening:
             if trouble and trouble not in troubles:
                 troubles.add(trouble)
                 logger.warning("%s", trouble, extra={"action": "scheduler.trouble"})
-        with _never_in_the_way(logger):
-            await progress.update(advanced.state)
+        reporter.soon("progress", progress.update(advanced.state))
 
     happening = await drive(supervisor, carrier=carrier, after_each=after_each)
-    with _never_in_the_way(logger):
-        await progress.update(happening.state, last=True)
-        await report_execution(supervisor, _epoch_of(happening), _try_number())
+    reporter.soon("last progress", progress.update(happening.state, last=True))
+    epoch, number = _epoch_of(happening), _try_number()
+    reporter.soon(f"try {number}", report_execution(supervisor, epoch, number))
     match happening:
         case ExecutionOver():
             text = _describe(happening)
@@ -100,12 +99,3 @@ def _describe(over: ExecutionOver) -> str:
 def _try_number() -> int:
     context = TaskRunContext.get()
     return context.task_run.run_count if context is not None else 1
-
-
-@contextlib.contextmanager
-def _never_in_the_way(logger: Any) -> Iterator[None]:
-    """Reports are for people: a server that is away must not stop the job."""
-    try:
-        yield
-    except Exception as error:
-        logger.warning("a report could not be made: %s", error, extra={"action": "report.failed"})
