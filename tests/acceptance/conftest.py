@@ -155,6 +155,8 @@ class Operator:
 
         def look() -> SubmissionState | None:
             newest = self.state().newest if self.runs.exists() else None
+            gone = [process for process in self.started if process.poll() is not None]
+            assert len(gone) < len(self.started), [self.finish(process) for process in gone]
             begun = newest is not None and newest.n == n and newest.newest is not None and newest.newest.seen_running
             return newest if begun and (self.folder / f"begun-{n}").exists() else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -13,13 +14,15 @@ from pathlib import Path
 from prefect_dispatch.cli.job_file import read_job, resolve_job
 from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.format.printable import printable
-from prefect_dispatch.model.facts import Outcome
+from prefect_dispatch.model.facts import CarriedBy, Outcome
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import Hold
 from prefect_dispatch.settings import state_folder
-from prefect_dispatch.supervisor.assemble import plan_of
+from prefect_dispatch.supervisor.advance import Advanced
+from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
 from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.drive import ExecutionOver, TakenOver, drive
 from prefect_dispatch.supervisor.log_file import tail_of
 from prefect_dispatch.supervisor.opening import open_lineage, owner, require_held, run_again
 from prefect_dispatch.supervisor.places import open_record
@@ -79,13 +82,33 @@ def supervise_here(job: ResolvedJob) -> int:
 
 
 def _carry(job: ResolvedJob) -> str:
-    """Run supervise. Returns in one line how it ended: what goes wrong with Prefect is no word about the job."""
+    """Run supervise, and without Prefect where Prefect fails. Returns in one line how it ended."""
     from prefect_dispatch.flows.supervise import carry
 
     try:
         return str(asyncio.run(carry(job.spec)).message)
     except Exception as error:
-        return f"supervise ended with {type(error).__name__}: {error}"
+        fault = printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)
+        print(f"prefect-dispatch: Prefect failed ({fault}); the job goes on without it", file=sys.stderr)
+    return asyncio.run(_carry_alone(job))
+
+
+async def _carry_alone(job: ResolvedJob) -> str:
+    """Advance a lineage until it is over, held or carried by somebody else: all that a job needs of a supervisor."""
+    clock = SystemClock()
+    record = open_record(job.record_root, job.spec.lineage, clock)
+    supervisor = supervisor_of(record, record.refresh(), clock)
+    carrier = f"process-{os.getpid()}"
+    if (await supervisor.read()).open:
+        await supervisor.append(CarriedBy(flow_run=carrier))
+
+    async def nothing(advanced: Advanced) -> None:
+        if advanced.trouble:
+            print(f"prefect-dispatch: {printable(advanced.trouble)}", file=sys.stderr)
+
+    while isinstance(happening := await drive(supervisor, carrier=carrier, after_each=nothing), ExecutionOver):
+        pass
+    return f"{happening.by} carries it now" if isinstance(happening, TakenOver) else ""
 
 
 def _tell_held(lineage: str, hold: Hold) -> int:

@@ -105,7 +105,7 @@ class Opened(_Fact):
 
 
 class CarriedBy(_Fact):
-    """A flow run carries the lineage from here on; the last one wins."""
+    """A flow run carries the lineage from here on, or a process that goes on without Prefect; the last one wins."""
 
     kind: Literal["carried_by"] = "carried_by"
     flow_run: str
