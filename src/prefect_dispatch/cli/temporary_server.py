@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -58,17 +59,20 @@ def prefect_api() -> Iterator[str]:
             start_new_session=True,
             preexec_fn=_end_with_parent,
         )
+    # At exit and not before: what Prefect has still to send then is sent first, since handlers run in reverse order.
+    atexit.register(_stop, server)
+    _wait_for(server, url, str(log))
+    with temporary_settings({PREFECT_API_URL: url}):
+        yield url
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
     try:
-        _wait_for(server, url, str(log))
-        with temporary_settings({PREFECT_API_URL: url}):
-            yield url
-    finally:
-        server.terminate()
-        try:
-            server.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        server.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 def _end_with_parent() -> None:
