@@ -15,6 +15,8 @@ from prefect_dispatch.format.printable import printable, shorten
 
 _INTERNAL = 70
 """EX_SOFTWARE of BSD's sysexits.h: a mistake of ours."""
+_MOST = 1500
+"""Characters of an error that are shown; a value that it names may be of any length."""
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -150,7 +152,7 @@ def _fail(text: str, code: int) -> int:
 
         traceback.print_exc()
     try:
-        print(f"dispatch-job: {printable(text)}", file=sys.stderr)
+        print(f"dispatch-job: {printable(text, _MOST)}", file=sys.stderr)
     except OSError:
         pass
     return int(code)
