@@ -15,7 +15,7 @@ import pytest
 
 from prefect_dispatch.format.journal import ExitReason
 from prefect_dispatch.format.submission import Notice
-from prefect_dispatch.job.output import Output
+from prefect_dispatch.job.output import MAX_WAITING, Output
 
 
 def without_our_lines(output: bytes) -> bytes:
@@ -244,8 +244,9 @@ def test_a_flood_of_failures_is_noted_with_a_bound_and_keeps_no_save_waiting(job
 
 def test_a_message_before_the_programs_end_counts_though_nobody_reads_the_output(job: Any, wait_until: Any) -> None:
     """The reader stalls while the program ends, and takes the rest when it is back."""
+    lines = (MAX_WAITING + 900_000) // 100  # More than is read ahead, and all of it fits into the pipe beyond that.
     program = (
-        "import os\nos.write(1, (b'y' * 99 + b'\\n') * 11000)\n"
+        f"import os\nfor _ in range({lines // 10}): os.write(1, (b'y' * 99 + b'\\n') * 10)\n"
         'os.write(1, b\'openjd_checkpoint_save: {"state": "last"}\\n\')\n'
     )
     process = job.start(sys.executable, "-c", program, saves={"kind": "messages"})
@@ -255,7 +256,8 @@ def test_a_message_before_the_programs_end_counts_though_nobody_reads_the_output
     assert job.exit_note().exit_code == 0
     assert job.steps() == [1]
     output = process.communicate(timeout=20)[0]
-    assert output.count(b"y" * 99 + b"\n") == 11000 and output.endswith(b"dispatch: exit 0: the program exited 0\n")
+    assert output.count(b"y" * 99 + b"\n") == lines // 10 * 10
+    assert output.endswith(b"dispatch: exit 0: the program exited 0\n")
 
 
 def test_a_descriptor_that_can_not_be_written_for_a_while_loses_that_and_says_how_much(tmp_path: Path) -> None:

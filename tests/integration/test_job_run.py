@@ -362,6 +362,18 @@ def test_an_exit_entry_that_cannot_be_written_is_told_in_the_log(job: Any) -> No
     assert b"dispatch: journal entry 'exit' is lost: No space left on device\n" in ended.stdout
 
 
+def test_the_journal_is_listed_once_and_writers_side_by_side_leave_no_gap(job: Any) -> None:
+    listed: list[str] = []
+    mine, other = (job.lineage_root.journal(job.attempt()) for _ in range(2))
+    names = mine._ledger.names
+    mine._ledger.names = lambda after="": listed.append(after) or names(after)
+
+    numbers = [each.append("status", text="x").seq for each in (mine, other, other, mine, mine)]
+
+    assert numbers == [1, 2, 3, 4, 5]
+    assert listed == [""]
+
+
 @pytest.mark.parametrize("state", ["a\\0b", "\\ud800"])
 def test_a_state_that_no_environment_can_hold_is_named_and_starts_nothing(job: Any, state: str) -> None:
     ended = changed(

@@ -58,15 +58,12 @@ class Program:
         is_clearing: whether the guardian has said that it is at the end: killing what is left.
     """
 
-    def __init__(
-        self, attempt: str, output: int, reports: int, orders: int, guardian: int, strangers: Collection[int]
-    ) -> None:
+    def __init__(self, attempt: str, output: int, reports: int, orders: int, strangers: Collection[int]) -> None:
         self.output = output
         self.reports = reports
         self.is_clearing = False
         self._attempt = attempt
         self._orders = orders
-        self._guardian = guardian
         self._spared = {os.getpid(), *strangers}
         self._leader = 0
         self._ordered_to_kill = False
@@ -92,13 +89,12 @@ class Program:
         reports, reports_end = os.pipe()
         _enlarge(output)
         wrapper = os.getpid()
-        guardian = os.fork()
-        if guardian == 0:
+        if os.fork() == 0:
             os.close(orders)
             Guardian(attempt, wrapper, orders_end, reports_end).run(command, environment, program_output)
         for descriptor in (program_output, orders_end, reports_end):
             os.close(descriptor)
-        program = cls(attempt, output, reports, orders, guardian, strangers)
+        program = cls(attempt, output, reports, orders, strangers)
         word, _, rest = program._next_line().partition(b" ")
         if word == b"started":
             program._leader = int(rest)
@@ -123,11 +119,6 @@ class Program:
         """Whether the leader has ended and the guardian, which takes note of that at once, has not."""
         return is_zombie(self._leader)
 
-    def end_without_guardian(self) -> Ending:
-        """Kill a guardian that does not answer, and everything of the program from here."""
-        os.kill(self._guardian, signal.SIGKILL)
-        return self._clear_without_guardian()
-
     def take_reports(self) -> Optional[Ending]:
         """Take what the guardian has to say; the ending once nothing of the program is left, else None."""
         while True:
@@ -141,7 +132,7 @@ class Program:
             elif word == b"gone":
                 return Ending(self._status, self._killed, tuple(int(pid) for pid in rest.split()))
             elif not line:
-                return self._clear_without_guardian()
+                return self.end_without_guardian()
             if b"\n" not in self._text:
                 return None
 
@@ -161,7 +152,8 @@ class Program:
         except OSError:
             pass  # The guardian is gone, which its reports say too.
 
-    def _clear_without_guardian(self) -> Ending:
+    def end_without_guardian(self) -> Ending:
+        """Kill everything of the program from here, and a guardian that does not answer with it."""
         statuses: Dict[int, int] = {}
 
         def idle(seconds: float) -> None:
