@@ -18,7 +18,7 @@ _MAX_LINES = 1000
 """Lines of ours that may wait; the oldest give way."""
 _OVERHEAD = 64
 """What a chunk costs beside its bytes, so that many small ones are bounded too."""
-_PIECE = 64 * 1024
+_PIECE = 256 * 1024
 """Bytes of one write, so that a slow reader can be told from one that does not read."""
 _LINE_PATIENCE = 0.5
 """Seconds that a line of ours waits for the program to end its own line, which a progress bar never does."""
