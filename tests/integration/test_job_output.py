@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from prefect_dispatch.format.journal import ExitReason
 from prefect_dispatch.format.submission import Notice
+from prefect_dispatch.job.output import MAX_WAITING, Output
 
 
 def without_our_lines(output: bytes) -> bytes:
@@ -204,3 +206,132 @@ def test_an_output_that_was_closed_beforehand_takes_nothing_of_ours(job: Any) ->
 
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert (job.folder / "target").read_text() == "/dev/null\n"
+
+
+def test_a_flood_of_save_messages_holds_up_neither_the_program_nor_the_notice(
+    job: Any, end: Any, wait_until: Any
+) -> None:
+    """Each one that is superseded is something to say, in the thread that reads the program's pipe."""
+    program = (
+        "import os, sys, time\n"
+        'for _ in range(150_000): sys.stdout.write(\'openjd_checkpoint_save: {"state": "a"}\\n\')\n'
+        "sys.stdout.flush()\nopen('written', 'w').close()\ntime.sleep(60)\n"
+    )
+    with open(job.folder / "log", "wb") as log_file:
+        process = job.start(sys.executable, "-c", program, saves={"kind": "messages"}, stdout=log_file)
+    wait_until((job.folder / "written").exists)
+
+    process.send_signal(signal.SIGTERM)
+    ended = end(process)
+
+    log = (job.folder / "log").read_bytes()
+    assert ended.returncode == 143
+    assert b"saves by message were superseded" in log and log.endswith(b"SIGTERM\n")
+    assert log.count(b"dispatch: ") < 1000
+
+
+def test_a_flood_of_failures_is_noted_with_a_bound_and_keeps_no_save_waiting(job: Any) -> None:
+    program = (
+        "for i in range(3000): print('openjd_fail: reason', i)\nprint('openjd_checkpoint_save: {\"state\": \"now\"}')\n"
+    )
+
+    ended = job.python(program, saves={"kind": "messages"})
+
+    assert ended.returncode == 1
+    assert len(job.journal("fail")) == 100 and b"reason 2999" in ended.stdout.splitlines()[-1]
+    assert job.steps() == [1]
+
+
+def test_a_message_before_the_programs_end_counts_though_nobody_reads_the_output(job: Any, wait_until: Any) -> None:
+    """The reader stalls while the program ends, and takes the rest when it is back."""
+    lines = (MAX_WAITING + 900_000) // 100  # More than is read ahead, and all of it fits into the pipe beyond that.
+    program = (
+        f"import os\nfor _ in range({lines // 10}): os.write(1, (b'y' * 99 + b'\\n') * 10)\n"
+        'os.write(1, b\'openjd_checkpoint_save: {"state": "last"}\\n\')\n'
+    )
+    process = job.start(sys.executable, "-c", program, saves={"kind": "messages"})
+
+    wait_until(lambda: job.root.exists() and job.lineage_root.journal(job.attempt()).entries())
+
+    assert job.exit_note().exit_code == 0
+    assert job.steps() == [1]
+    output = process.communicate(timeout=20)[0]
+    assert output.count(b"y" * 99 + b"\n") == lines // 10 * 10
+    assert output.endswith(b"dispatch: exit 0: the program exited 0\n")
+
+
+def test_a_descriptor_that_can_not_be_written_for_a_while_loses_that_and_says_how_much(tmp_path: Path) -> None:
+    """As a full disk does: a limit on the file's size is one that a test can lift."""
+    log = tmp_path / "log"
+    program = (
+        "import os, resource\n"
+        "from prefect_dispatch.job.output import Output\n"
+        "target = os.open('log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n"
+        "hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (150, hard))\n"
+        "output = Output(target)\noutput.start()\n"
+        "output.put(b'a' * 99 + b'\\n')\noutput.put(b'b' * 99 + b'\\n')\noutput.put(b'c' * 99 + b'\\n')\n"
+        "while output._chunks or output._waiting: pass\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))\n"
+        "output.put(b'important\\n')\noutput.say('end')\noutput.close(5)\n"
+    )
+
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=20)
+
+    lines = log.read_bytes().split(b"\n")
+    assert lines[:2] == [b"a" * 99, b"b" * 50]
+    assert lines[2] == b"dispatch: 150 bytes of output are lost here: File too large"
+    assert lines[3:] == [b"important", b"dispatch: end", b""]
+
+
+def test_lines_of_ours_that_nobody_reads_are_bounded_and_the_last_ones_are_kept() -> None:
+    read, write = os.pipe()
+    output = Output(write)
+    for number in range(5000):
+        output.say(f"line {number}")
+    output.put(b"open end")
+
+    output.close(5)
+    os.close(write)
+    with open(read, "rb") as file:
+        lines = file.read().splitlines()
+
+    assert lines[0] == b"dispatch: 4000 lines of ours are left out: nobody read them in time"
+    assert lines[1] == b"dispatch: line 4000" and lines[-2:] == [b"dispatch: line 4999", b"open end"]
+
+
+def test_output_that_goes_on_after_the_programs_end_is_dropped_in_bounded_memory_and_told() -> None:
+    read, write = os.pipe()
+    output = Output(write)
+    output.hurry()
+    for _ in range(40):
+        output.put(b"x" * (1024 * 1024 - 1) + b"\n")
+        output.wait_for_room()
+    kept: list[bytes] = []
+    reader = threading.Thread(target=lambda: kept.extend(iter(lambda: os.read(read, 1 << 20), b"")))
+    reader.start()
+
+    output.close(5)
+    os.close(write)
+    reader.join()
+    os.close(read)
+
+    last = b"".join(kept).splitlines()[-1]
+    assert last == b"dispatch: 33554432 bytes of output after the program's end are lost: nobody read them in time"
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
+def test_no_file_of_the_program_gets_the_number_of_a_standard_descriptor(job: Any, closed: str) -> None:
+    program = "open('number', 'w').write(str(open('other', 'w').fileno()))"
+    (job.folder / "train.py").write_text(program)
+    command = (
+        f"exec {sys.executable} -m prefect_dispatch.job run --submission {job.document()}"
+        f" -- {sys.executable} train.py {closed}"
+    )
+
+    ended = subprocess.run(
+        ["sh", "-c", command], cwd=job.folder, env=job.environment(), capture_output=True, timeout=20
+    )
+
+    assert ended.returncode == 0
+    assert int((job.folder / "number").read_text()) > 2

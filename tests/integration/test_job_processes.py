@@ -205,6 +205,106 @@ def test_nothing_is_left_when_the_guardian_is_killed_and_the_run_says_so(job: An
     assert job.exit_note().reason is ExitReason.GUARDIAN_LOST
 
 
+HOPPER = (
+    WRITE_PID
+    + """
+if os.fork():
+    while not os.path.exists("hopping"):
+        time.sleep(0.01)
+    os._exit(0)
+os.setsid()
+give_up = time.monotonic() + 15
+while time.monotonic() < give_up:
+    if os.fork():
+        os._exit(0)
+    own_session()
+    tell("hopping")
+os._exit(0)
+"""
+)
+
+
+@pytest.mark.parametrize("own_session", ["pass", "os.setsid()"])
+def test_a_process_that_keeps_forking_and_ending_is_never_where_one_looks_and_is_ended_all_the_same(
+    job: Any, own_session: str
+) -> None:
+    ended = job.run(*python(HOPPER.replace("own_session()", own_session)))
+
+    assert ended.returncode == 0
+    hopping = job.folder / "hopping"
+    then = hopping.stat().st_mtime_ns, hopping.stat().st_ino
+    time.sleep(0.3)  # Hundreds of its lives; there is nothing to wait for, since nothing may come.
+    assert (hopping.stat().st_mtime_ns, hopping.stat().st_ino) == then
+
+
+def test_a_look_at_the_processes_that_shows_none_is_not_believed_while_there_are_children() -> None:
+    program = (
+        "import os, time\n"
+        "from prefect_dispatch.job import processes\n"
+        "looks = []\n"
+        "processes._parents = lambda: iter(())\n"
+        "processes._children = lambda spared: looks.append(spared) or set()\n"
+        "if os.fork() == 0:\n"
+        "    time.sleep(60)\n"
+        "killed, left = processes.kill_all('nobody-0', {1}, 0.2, lambda _: processes.reap())\n"
+        "assert (killed, left) == (set(), [0]), (killed, left)\n"
+        "os.kill(0, 9)\n"
+    )
+
+    ended = subprocess.run(python(program), capture_output=True, timeout=20, start_new_session=True)
+
+    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, b"")
+
+
+def test_a_stopped_guardian_is_killed_and_the_program_with_it(job: Any, alive: Any, end: Any) -> None:
+    process = job.start(*python(CHILDREN + "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"))
+    pids = [job.pid(name) for name in PIDS]
+    guardian = parent_of(pids[0])
+    os.kill(guardian, signal.SIGSTOP)
+
+    os.kill(pids[0], signal.SIGKILL)
+    ended = end(process)
+
+    assert not any(alive(pid) for pid in [*pids, guardian])
+    assert ended.returncode == 1
+    assert b"the guardian does not answer" in ended.stdout
+    assert job.exit_note().reason is ExitReason.GUARDIAN_LOST
+
+
+def test_a_guardian_that_is_stopped_when_the_notice_period_is_over_saves_nobody(job: Any, alive: Any, end: Any) -> None:
+    process = job.start(
+        *python(CHILDREN + "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"), notice=notice(0)
+    )
+    pids = [job.pid(name) for name in PIDS]
+    os.kill(parent_of(pids[0]), signal.SIGSTOP)
+
+    process.send_signal(signal.SIGTERM)
+    ended = end(process)
+
+    assert not any(alive(pid) for pid in pids)
+    assert ended.returncode == 137
+    assert job.exit_note().reason is ExitReason.KILLED
+
+
+def test_who_was_there_before_the_wrapper_is_none_of_the_programs(job: Any, alive: Any, end: Any) -> None:
+    """A batch script that leaves a service running and becomes the wrapper by exec."""
+    command = (
+        "sleep 60 & echo $! > service; exec "
+        f"{sys.executable} -m prefect_dispatch.job run --submission {job.document()}"
+        f" -- sh -c 'echo $$ > leader; sleep 60'"
+    )
+    process = subprocess.Popen(["sh", "-c", command], cwd=job.folder, env=job.environment(), stdout=subprocess.PIPE)
+    job.started.append(process)
+    leader, service = job.pid("leader"), job.pid("service")
+    try:
+        os.kill(parent_of(leader), signal.SIGKILL)
+
+        assert process.wait(20) == 1
+        assert alive(service) and not alive(leader)
+    finally:
+        os.kill(service, signal.SIGKILL)
+
+
 def test_a_process_that_left_the_tree_is_found_by_the_attempt_in_its_environment(
     job: Any, alive: Any, end: Any
 ) -> None:

@@ -271,6 +271,182 @@ def test_a_path_of_134_bytes_is_refused_with_the_limit_and_the_run_says_so_by_19
     assert encode_part(fits) and job.steps() == [40]
 
 
+def changed(job: Any, change: str, *command: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a wrapper in whose process something was changed beforehand."""
+    program = (
+        "import os, signal, sys, threading\n"
+        "from prefect_dispatch.errors import StoreError\n"
+        "from prefect_dispatch.stores.journal import Journal\n"
+        "from prefect_dispatch.stores.lineage_root import LineageRoot\n"
+        f"{change}\n"
+        "from prefect_dispatch.job.__main__ import main\n"
+        f"sys.exit(main(['run', '--submission', {str(job.document())!r}, '--', *{list(command)!r}]))\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=job.folder, env=job.environment(), capture_output=True, timeout=20
+    )
+
+
+def test_a_notice_while_the_start_is_noted_leaves_no_start_without_an_end(job: Any) -> None:
+    ended = changed(
+        job,
+        "start = LineageRoot.start\n"
+        "def notice(*arguments): start(*arguments); os.kill(os.getpid(), signal.SIGTERM)\n"
+        "LineageRoot.start = notice",
+        "touch",
+        "ran",
+    )
+
+    assert ended.returncode == 143
+    assert not (job.folder / "ran").exists()
+    assert (job.exit_note().program_started, job.exit_note().reason) == (False, ExitReason.NOTICE)
+
+
+def test_a_notice_while_a_refusal_is_noted_leaves_no_start_without_an_end(job: Any) -> None:
+    ended = changed(
+        job,
+        "def fail(*_): raise StoreError('no pin')\n"
+        "LineageRoot.pin = fail\n"
+        "started = LineageRoot.started\n"
+        "def notice(*arguments): os.kill(os.getpid(), signal.SIGTERM); return started(*arguments)\n"
+        "LineageRoot.started = notice\n",
+        "touch",
+        "ran",
+    )
+
+    assert ended.returncode == 74 and b"no pin" in ended.stderr
+    assert job.exit_note().own_exit_code == 74
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_at_the_very_end_does_not_change_the_exit_that_the_journal_tells(job: Any, name: str) -> None:
+    """The interpreter, on its own way out, gives every handler back to the kernel's default."""
+    ended = changed(
+        job,
+        "class Last:\n"
+        f"    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.{name}): kill(pid, number)\n"
+        "sys.last = Last()",
+        "true",
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert job.exit_note().own_exit_code == 0
+
+
+def test_an_exit_entry_for_which_the_disk_has_no_room_is_tried_again(job: Any) -> None:
+    ended = changed(
+        job,
+        "append, failures = Journal.append, [1]\n"
+        "def full(*arguments, **fields):\n"
+        "    if failures: failures.pop(); raise StoreError('No space left on device')\n"
+        "    return append(*arguments, **fields)\n"
+        "Journal.append = full",
+        "true",
+    )
+
+    assert ended.returncode == 0 and b"is lost" not in ended.stdout
+    assert job.exit_note().own_exit_code == 0
+
+
+def test_an_exit_entry_that_cannot_be_written_is_told_in_the_log(job: Any) -> None:
+    ended = changed(
+        job,
+        "import prefect_dispatch.job.clerk as clerk\n"
+        "clerk._RETRY_DELAY = 0.01\n"
+        "def full(*arguments, **fields): raise StoreError('No space left on device')\n"
+        "Journal.append = full",
+        "true",
+    )
+
+    assert ended.returncode == 0
+    assert b"dispatch: journal entry 'exit' is lost: No space left on device\n" in ended.stdout
+
+
+def test_the_journal_is_listed_once_and_writers_side_by_side_leave_no_gap(job: Any) -> None:
+    listed: list[str] = []
+    mine, other = (job.lineage_root.journal(job.attempt()) for _ in range(2))
+    names = mine._ledger.names
+    mine._ledger.names = lambda after="": listed.append(after) or names(after)
+
+    numbers = [each.append("status", text="x").seq for each in (mine, other, other, mine, mine)]
+
+    assert numbers == [1, 2, 3, 4, 5]
+    assert listed == [""]
+
+
+@pytest.mark.parametrize("state", ["a\\0b", "\\ud800"])
+def test_a_state_that_no_environment_can_hold_is_named_and_starts_nothing(job: Any, state: str) -> None:
+    ended = changed(
+        job,
+        "from prefect_dispatch.job.run import _Run\n"
+        "from dataclasses import replace\n"
+        "contract = _Run._contract\n"
+        f"_Run._contract = lambda self, pin: replace(contract(self, pin), resume_state='{state}')",
+        "touch",
+        "ran",
+    )
+
+    assert ended.returncode == 65
+    assert ended.stderr.count(b"\n") == 1 and b"DISPATCH_RESUME_STATE" in ended.stderr
+    assert not (job.folder / "ran").exists()
+    assert job.exit_note().program_started is False
+
+
+def test_what_goes_wrong_between_fork_and_exec_is_no_exit_of_the_program(job: Any) -> None:
+    ended = changed(
+        job,
+        "import prefect_dispatch.job.guardian as guardian\n"
+        "def fail(): raise ValueError('no such luck')\n"
+        "guardian.die_with_parent = fail",
+        "touch",
+        "ran",
+    )
+
+    assert ended.returncode == 74
+    assert ended.stderr == b"dispatch-job: command 'touch' cannot be executed: ValueError: no such luck\n"
+    assert job.exit_note().program_started is False
+
+
+def test_a_root_that_can_be_no_path_exits_2_and_is_named(job: Any) -> None:
+    ended = job.run("true", root="/\ud800")
+
+    assert ended.returncode == 2
+    assert ended.stderr.count(b"\n") == 1 and b"root '/\\ud800'" in ended.stderr
+
+
+@pytest.mark.parametrize("epoch", ["9" * 5000, "\u0661", "-1", "1" * 20])
+def test_an_epoch_that_is_none_exits_2_in_one_line(job: Any, epoch: str) -> None:
+    contract = {"LINEAGE": "digits", "ATTEMPT": job.attempt(), "ROOT": str(job.folder), "EPOCH": epoch}
+
+    ended = job.command("env", **{f"DISPATCH_{name}": value for name, value in contract.items()})
+
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1 and len(ended.stderr) < 400 and "epoch" in ended.stderr.lower()
+
+
+@pytest.mark.parametrize("step", ["9" * 5000, "-1", "x"])
+def test_a_step_that_is_none_exits_2_in_one_line(job: Any, step: str) -> None:
+    ended = job.command("publish", "save", f"--step={step}")
+
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1 and len(ended.stderr) < 400 and "--step" in ended.stderr
+
+
+def test_a_terminal_that_lacks_a_letter_gets_it_escaped_and_a_script_gets_the_paths_own_bytes(job: Any) -> None:
+    job.python(save(40).replace("step-40", "s\u00e9"))
+
+    def shown(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [sys.executable, "-m", "prefect_dispatch.job", *arguments, "--root", str(job.root)],
+            env=job.environment(PYTHONIOENCODING="ascii"),
+            capture_output=True,
+            timeout=20,
+        )
+
+    assert shown("list").stdout.endswith(b"/s\\xe9\n")
+    assert shown("latest").stdout.endswith("/s\u00e9\n".encode())
+
+
 def test_nothing_of_prefect_or_pydantic_is_imported() -> None:
     program = (
         "import sys; import prefect_dispatch.job.run, prefect_dispatch.job.commands, prefect_dispatch.job.__main__\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from datetime import timedelta
@@ -10,15 +11,18 @@ from typing import List, NoReturn, Optional, Sequence, Tuple
 
 from prefect_dispatch.errors import DispatchError, UsageError
 from prefect_dispatch.format.exit_codes import ExitCode
-from prefect_dispatch.format.printable import printable
+from prefect_dispatch.format.printable import printable, shorten
 
 _INTERNAL = 70
 """EX_SOFTWARE of BSD's sysexits.h: a mistake of ours."""
+_MOST = 1500
+"""Characters of an error that are shown; a value that it names may be of any length."""
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code. Every error is one line on standard error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _write_anything()
     try:
         return int(_dispatch(given))
     except DispatchError as error:
@@ -29,10 +33,22 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return ExitCode.IO_ERROR
     except OSError as error:
         return _fail(str(error), ExitCode.IO_ERROR)
+    except UnicodeEncodeError as error:
+        what = (
+            f"{error.object[:200]!r} cannot be written in {error.encoding!r}, which this environment's locale asks for"
+        )
+        return _fail(f"{what}; set LC_ALL=C.UTF-8", ExitCode.USAGE)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except Exception as error:
         return _fail(f"internal error: {type(error).__name__}: {error}; set DISPATCH_DEBUG=1 for details", _INTERNAL)
+
+
+def _write_anything() -> None:
+    """Have what the terminal's encoding lacks written as escapes: no name of a save may end a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _dispatch(given: List[str]) -> int:
@@ -116,8 +132,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _step(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    if not text.isascii() or not text.isdigit() or len(text) > 1000:
+        raise argparse.ArgumentTypeError(f"{shorten(text)} is not a whole number from 0 to 2^63-1")
     return int(text)
 
 
@@ -136,7 +152,7 @@ def _fail(text: str, code: int) -> int:
 
         traceback.print_exc()
     try:
-        print(f"dispatch-job: {printable(text)}", file=sys.stderr)
+        print(f"dispatch-job: {printable(text, _MOST)}", file=sys.stderr)
     except OSError:
         pass
     return int(code)

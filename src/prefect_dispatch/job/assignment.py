@@ -48,6 +48,12 @@ class Assignment:
         except OSError as error:
             raise UsageError(f"submission {path!r} cannot be read: {error.strerror}") from None
         submission = Submission.decode(data, path)
+        try:
+            os.fsencode(submission.root)
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"submission {path}: root {submission.root!r} holds what no path can hold; give the root's true path"
+            ) from None
         return cls(submission, _restart(submission.restart_source, environment))
 
     @property

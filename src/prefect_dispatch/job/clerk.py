@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Tuple, Union
 
 from prefect_dispatch.errors import Absent, Barred, DispatchError, Unpublishable, UsageError
-from prefect_dispatch.format.journal import JournalKind
+from prefect_dispatch.format.journal import ExitNote, JournalKind
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.job.saving import Saving
@@ -24,6 +24,10 @@ _MAX_WAITING_SAVES = 64
 """Saves by message that may wait for a slow store; each supersedes the one before, so the oldest gives way."""
 _MAX_REFUSALS = 100
 """Refused messages that are reported one by one; a program that prints nonsense must not fill the store."""
+_MAX_FAILURES = 100
+"""Failures that are noted one by one; the last word counts all the same."""
+_LAST_ENTRY_TRIES = 4
+"""How often the exit entry is tried, a second apart: a disk that is full now may have room for it in a moment."""
 
 
 class Clerk:
@@ -64,6 +68,8 @@ class Clerk:
         self._notes: Deque[Tuple[JournalKind, Dict[str, Any]]] = deque()
         self._latest: Dict[JournalKind, Dict[str, Any]] = {}
         self._refusals = 0
+        self._failures = 0
+        self._superseded = 0
         self._scan_failed = False
         self._next_scan = time.monotonic()
         self._next_latest = time.monotonic()
@@ -89,8 +95,7 @@ class Clerk:
         elif isinstance(message, Status):
             self._keep_latest(JournalKind.STATUS, text=message.text)
         elif isinstance(message, Fail):
-            self.failure = message.text
-            self.note(JournalKind.FAIL, text=message.text)
+            self._take_failure(message.text)
         else:
             self._refuse(message.line, message.reason)
 
@@ -127,10 +132,23 @@ class Clerk:
 
         A journal that cannot be written is told, and stops nothing.
         """
-        try:
-            self._journal.append(kind.value, **{"at": time.time(), **fields})
-        except (DispatchError, OSError) as error:
-            self._say(f"journal entry {kind.value!r} is lost: {printable(str(error))}")
+        self._write(kind, fields, tries=1)
+
+    def write_last(self, note: ExitNote) -> None:
+        """Write the exit entry, by which a supervisor learns how it was; once more and again where that fails."""
+        self._write(JournalKind.EXIT, note.fields(), tries=_LAST_ENTRY_TRIES)
+
+    def _write(self, kind: JournalKind, fields: Dict[str, Any], tries: int) -> None:
+        entry = {"at": time.time(), **fields}
+        for left in reversed(range(tries)):
+            try:
+                self._journal.append(kind.value, **entry)
+                return
+            except (DispatchError, OSError) as error:
+                if not left:
+                    self._say(f"journal entry {kind.value!r} is lost: {printable(str(error))}")
+                    return
+                time.sleep(_RETRY_DELAY)
 
     def _run(self) -> None:
         try:
@@ -144,13 +162,15 @@ class Clerk:
                 if not (self._stopping or self._saves or self._notes):
                     self._changed.wait(self._patience())
                 stopping = self._stopping
-            self._write_notes(everything=stopping)
+            # Saves before words, and one word at a time, so that a talkative program does not keep its saves waiting.
             self._publish_said()
+            if self._saving.watches and not stopping and time.monotonic() >= self._next_scan:
+                self._scan()
+            self._write_note()
+            self._write_latest(everything=stopping)
             if stopping and not self._saves and not self._notes:
                 self._twice(lambda: self._publish_found(self._ended_well))
                 return
-            if self._saving.watches and time.monotonic() >= self._next_scan:
-                self._scan()
 
     def _patience(self) -> Optional[float]:
         """Seconds until something is due without anyone asking for it; None if nothing will be."""
@@ -161,10 +181,12 @@ class Clerk:
             times.append(self._next_latest)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
-    def _write_notes(self, everything: bool) -> None:
-        while self._notes:
+    def _write_note(self) -> None:
+        if self._notes:
             kind, fields = self._notes.popleft()
             self.write(kind, **fields)
+
+    def _write_latest(self, everything: bool) -> None:
         if self._latest and (everything or time.monotonic() >= self._next_latest):
             with self._changed:
                 latest, self._latest = self._latest, {}
@@ -190,7 +212,11 @@ class Clerk:
 
     def _publish_said(self) -> None:
         while self._saves:
-            save = self._saves.popleft()
+            with self._changed:
+                save = self._saves.popleft()
+                superseded, self._superseded = self._superseded, 0
+            if superseded:
+                self._say(f"{superseded} saves by message were superseded before they could be published")
             self._twice(lambda: self._publish_one_said(save))  # noqa: B023
 
     def _publish_one_said(self, save: CheckpointSave) -> None:
@@ -219,9 +245,17 @@ class Clerk:
         with self._changed:
             if len(self._saves) >= _MAX_WAITING_SAVES:
                 self._saves.popleft()
-                self._say("a save by message was superseded before it could be published")
+                self._superseded += 1
             self._saves.append(save)
             self._changed.notify()
+
+    def _take_failure(self, text: str) -> None:
+        self.failure = text
+        self._failures += 1
+        if self._failures <= _MAX_FAILURES:
+            self.note(JournalKind.FAIL, text=text)
+        elif self._failures == _MAX_FAILURES + 1:
+            self._say(f"openjd_fail came more than {_MAX_FAILURES} times; further ones are not noted")
 
     def _keep_latest(self, kind: JournalKind, **fields: Any) -> None:
         with self._changed:

@@ -74,7 +74,7 @@ def show_latest(root: Optional[str], as_json: bool) -> int:
         state = resume.manifest.state if resume.manifest is not None else ""
         print(json.dumps({**_fields(resume.publication), "absolute": where, "state": state}))
     else:
-        print(where)
+        _print_path(where)
     return ExitCode.DONE
 
 
@@ -188,6 +188,18 @@ def _fields(publication: Publication) -> Dict[str, Any]:
         "path": publication.path,
         "name": publication.name,
     }
+
+
+def _print_path(path: str) -> None:
+    """Print a path in the bytes that it has, for a script to use, whatever the terminal's encoding is."""
+    import io
+    import sys
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(os.fsencode(path) + b"\n")
+    else:
+        print(path)
 
 
 def _complain(text: str) -> None:

@@ -11,6 +11,7 @@ from prefect_dispatch.format import contract
 from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import split_attempt
+from prefect_dispatch.format.printable import shorten
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.saves import Saves
 from prefect_dispatch.stores.layout import exec_folder
@@ -52,7 +53,9 @@ class Execution:
             _required(environment, name) for name in (contract.LINEAGE, contract.ATTEMPT, contract.EPOCH, contract.ROOT)
         )
         split_attempt(attempt)
-        epoch = Epoch.of(int(number) if number.isdecimal() else -1)
+        if len(number) > 20 or not (number.isascii() and number.isdigit()):
+            raise UsageError(f"{contract.EPOCH} {shorten(number)} is no epoch; leave it as dispatch-job run has set it")
+        epoch = Epoch.of(int(number))
         lineage_root = open_root(root)
         started = lineage_root.started(attempt)
         if started is None or started.epoch != epoch:

@@ -3,6 +3,10 @@
 It lives in a session of its own, so that what is sent to the wrapper's group does not reach it, and is a child
 subreaper, so that every orphan below it becomes its child. The wrapper's death shows as the end of a pipe. It talks in
 single lines of text and hears single bytes, so that it needs no memory and no thread.
+
+Wrapper and guardian watch each other: the death of either ends the program. When both are killed at the same moment,
+the kernel kills the leader, and nobody is left to kill what else the program has started; only a cgroup, as schedulers
+have them, ends that too.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ import os
 import select
 import signal
 import time
-from typing import Dict, List, NoReturn, Optional, Sequence
+from typing import Dict, NoReturn, Optional, Sequence
 
-from prefect_dispatch.job.processes import become_subreaper, die_with_parent, kill_all, owned, reap
+from prefect_dispatch.job.processes import become_subreaper, die_with_parent, has_children, kill_all, owned, reap
 
 KILL_WITHIN = 10.0
 """Seconds for which it tries to end what the program left; SIGKILL takes none, a hung file system may."""
@@ -30,7 +34,8 @@ class Guardian:
         wrapper: the wrapper's process id; it is spared.
         orders: the pipe's end on which the wrapper's orders come, one byte each: a signal for the program's group, or
             SIGKILL for everything. Its end is the wrapper's death.
-        reports: the pipe's end for ``started PID``, ``failed ERRNO``, ``ended STATUS KILLED``, ``gone PID…``.
+        reports: the pipe's end for ``started PID``, ``failed ERRNO TEXT``, ``clearing``, ``ended STATUS KILLED``,
+            ``gone PID…``.
     """
 
     def __init__(self, attempt: str, wrapper: int, orders: int, reports: int) -> None:
@@ -55,6 +60,8 @@ class Guardian:
                 self._watch(wake[0])
                 self._clear(wake[0])
             code = 0
+        except Exception as error:
+            self._report(f"failed {_describe(error)}")
         finally:
             os._exit(code)
 
@@ -64,11 +71,11 @@ class Guardian:
         if pid == 0:
             _become(command, environment, output, failed)
         os.close(failed)
-        text = os.read(failure, 16)
+        text = os.read(failure, 512)
         os.close(failure)
         if text:
             os.waitpid(pid, 0)
-            self._report(f"failed {text.decode('ascii')}")
+            self._report(f"failed {text.decode('ascii', 'replace')}")
         else:
             self._leader = pid
             self._report(f"started {pid}")
@@ -80,22 +87,20 @@ class Guardian:
         if self._kill:
             return
         until = time.monotonic() + CHILDREN_GRACE
-        while not self._kill and time.monotonic() < until and owned(self._attempt, self._spared):
+        while not self._kill and time.monotonic() < until and (has_children() or owned(self._attempt, self._spared)):
             self._wait(wake, _POLL / 10)
 
     def _clear(self, wake: int) -> None:
         """Kill what is left, report the leader's status, then what survived."""
-        killed = len(owned(self._attempt, self._spared))
-        left: List[int] = []
-        if killed:
+        self._report("clearing")
+        if self._kill:
             self._signal_group(signal.SIGKILL)
-            self._collect()
-            left = kill_all(self._attempt, self._spared, KILL_WITHIN, lambda seconds: self._wait(wake, seconds))
+        killed, left = kill_all(self._attempt, self._spared, KILL_WITHIN, lambda seconds: self._wait(wake, seconds))
         give_up = time.monotonic() + KILL_WITHIN
         while self._status is None and time.monotonic() < give_up:
             self._wait(wake, _POLL)
         if self._status is not None:
-            self._report(f"ended {self._status} {killed}")
+            self._report(f"ended {self._status} {len(killed)}")
         self._report("gone " + " ".join(str(pid) for pid in left))
 
     def _wait(self, wake: int, seconds: Optional[float]) -> None:
@@ -141,7 +146,7 @@ class Guardian:
 
 
 def _become(command: Sequence[str], environment: Dict[str, str], output: int, failed: int) -> NoReturn:
-    """Turn the forked child into the program; on failure write errno into ``failed``."""
+    """Turn the forked child into the program; on failure write why into ``failed``."""
     try:
         os.setsid()
         die_with_parent()
@@ -153,10 +158,16 @@ def _become(command: Sequence[str], environment: Dict[str, str], output: int, fa
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(output, 1)
         os.execvpe(command[0], list(command), environment)
-    except OSError as error:
-        os.write(failed, str(error.errno or 0).encode("ascii"))
+    except Exception as error:
+        os.write(failed, _describe(error).encode("ascii"))
     finally:
         os._exit(127)
+
+
+def _describe(error: Exception) -> str:
+    """The error's errno, 0 where it has none, and its text, as one line of ASCII."""
+    text = f"{type(error).__name__}: {error}".encode("unicode_escape").decode("ascii")
+    return f"{getattr(error, 'errno', None) or 0} {text[:400]}"
 
 
 def _wake_on_child() -> "tuple[int, int]":

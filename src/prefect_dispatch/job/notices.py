@@ -53,6 +53,15 @@ class Notices:
         """From now on a notice is only noted."""
         self._starting = False
 
+    @staticmethod
+    def no_more(numbers: Iterable[int]) -> None:
+        """Ignore these signals for good: the exit code stands, and nothing that comes now may take its place.
+
+        At its own end the interpreter gives every handler back to the kernel's default, except for ignored signals.
+        """
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+
     def wake(self) -> None:
         """Make the descriptor readable."""
         try:

@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import time
-from typing import Callable, Collection, Dict, Iterator, List, Set
+from typing import Callable, Collection, Dict, Iterator, List, Set, Tuple
 
 from prefect_dispatch.format.contract import ATTEMPT
 
@@ -14,6 +14,22 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUND = 0.01
 """Seconds between two rounds of killing: time for the killed to go and for late forks to show."""
+_CHASES = 50
+"""Quick looks at one's own children after each look at everything: what forks all the time is caught by being quick."""
+
+
+def hold_standard_descriptors() -> None:
+    """Open what was handed over closed, so that no file of ours or of the program gets the number of a standard one."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null == descriptor:
+                os.set_inheritable(null, True)
+            else:
+                os.dup2(null, descriptor)
+                os.close(null)
 
 
 def become_subreaper() -> None:
@@ -26,47 +42,63 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def kill_all(attempt: str, spared: Collection[int], within: float, idle: Callable[[float], None]) -> List[int]:
+def kill_all(
+    attempt: str, spared: Collection[int], within: float, idle: Callable[[float], None]
+) -> Tuple[Set[int], List[int]]:
     """Kill every descendant of this process and every process that carries the attempt in its environment.
 
-    Repeats until a look at ``/proc`` finds none, because what is killed may have forked meanwhile.
+    For a subreaper one empty look at ``/proc`` proves nothing: a process that keeps forking and exiting is never where
+    one looks. But its child comes to the subreaper before it is gone itself, so nothing is left only when waitpid(2)
+    says that there are no children.
 
     Args:
         attempt: the execution's token.
-        spared: processes that carry the attempt and are not the program's, such as the wrapper.
-        within: seconds after which it gives up; only a process stuck in the kernel survives SIGKILL.
+        spared: processes that carry the attempt or descend from this one and are not the program's.
+        within: seconds after which it gives up; only a process stuck in the kernel should survive that long.
         idle: waits for about that many seconds and reaps; called between two looks.
 
     Returns:
-        What was still there at the end, normally nothing.
+        What was killed, and what was still there at the end, normally nothing; 0 stands for what could not be seen.
     """
     give_up = time.monotonic() + within
+    killed: Set[int] = set()
     while True:
-        left = owned(attempt, spared)
-        if not left or time.monotonic() >= give_up:
-            return sorted(left)
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
+        descendants, carriers = _look(attempt, spared)
+        _kill(descendants, carriers)
+        killed |= descendants | carriers
+        for _ in range(_CHASES):
+            idle(0)
+            children = _children(spared)
+            if not children:
+                break
+            _kill(children, ())
+            killed |= children
+        if not descendants and not carriers and not has_children(spared):
+            return killed, []
+        if time.monotonic() >= give_up:
+            return killed, sorted(descendants | carriers or _children(spared) or {0})
         idle(_ROUND)
 
 
 def owned(attempt: str, spared: Collection[int] = ()) -> Set[int]:
     """The living processes of an execution: descendants of this process, and whoever carries the attempt."""
-    parents = dict(_parents())
-    found = {pid for pid in parents if pid not in spared and _carries(pid, attempt)}
-    children: Dict[int, List[int]] = {}
-    for pid, parent in parents.items():
-        children.setdefault(parent, []).append(pid)
-    pending = [os.getpid(), *found]
-    while pending:
-        for child in children.get(pending.pop(), ()):
-            if child not in found and child not in spared:
-                found.add(child)
-                pending.append(child)
-    return found - {os.getpid()}
+    descendants, carriers = _look(attempt, spared)
+    return descendants | carriers
+
+
+def has_children(spared: Collection[int] = ()) -> bool:
+    """Whether this process has children, ended ones that nobody reaped included, beside the spared ones."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    seen = _children(())
+    return not seen or not seen <= set(spared)
+
+
+def children_now() -> Set[int]:
+    """The children of this process."""
+    return _children(())
 
 
 def reap() -> Dict[int, int]:
@@ -82,6 +114,60 @@ def reap() -> Dict[int, int]:
         ended[pid] = status
 
 
+def _look(attempt: str, spared: Collection[int]) -> Tuple[Set[int], Set[int]]:
+    """The descendants of this process, and who else belongs to the execution by its environment, with descendants."""
+    parents = dict(_parents())
+    children: Dict[int, List[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    descendants = _below({os.getpid()}, children, spared)
+    carriers = {pid for pid in parents if pid not in spared and _carries(pid, attempt)}
+    carriers |= _below(carriers, children, spared)
+    return descendants, carriers - descendants - {os.getpid()}
+
+
+def _below(roots: Collection[int], children: Dict[int, List[int]], spared: Collection[int]) -> Set[int]:
+    found: Set[int] = set()
+    pending = list(roots)
+    while pending:
+        for child in children.get(pending.pop(), ()):
+            if child not in found and child not in spared:
+                found.add(child)
+                pending.append(child)
+    return found
+
+
+def _children(spared: Collection[int]) -> Set[int]:
+    own = os.getpid()
+    try:
+        # By thread, since a child belongs to the thread that forked it; far quicker than a look at all of /proc.
+        texts = [_read_all(f"/proc/self/task/{thread}/children") for thread in os.listdir("/proc/self/task")]
+        found = {int(pid) for text in texts for pid in text.split()}
+    except OSError:  # Only a kernel with CONFIG_PROC_CHILDREN has these files.
+        found = {pid for pid, parent in _parents() if parent == own}
+    return found - set(spared)
+
+
+def _kill(descendants: Collection[int], others: Collection[int]) -> None:
+    """Kill processes; descendants with their whole groups.
+
+    The kernel lets no fork escape a signal to a group, so this ends what forks faster than one can look. A descendant's
+    group has nobody else in it, since the program is in a session of its own; for other processes nobody knows that.
+    """
+    for pid in descendants:
+        try:
+            group = os.getpgid(pid)
+            if group != os.getpgrp():
+                os.killpg(group, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+    for pid in (*descendants, *others):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
 def _parents() -> Iterator["tuple[int, int]"]:
     """Each living process with its parent; zombies are gone already."""
     for entry in os.listdir("/proc"):
@@ -94,16 +180,26 @@ def _parents() -> Iterator["tuple[int, int]"]:
             yield int(entry), int(fields[1])
 
 
+def is_zombie(pid: int) -> bool:
+    """Whether a process has ended and its parent has not noticed."""
+    stat = _read(f"/proc/{pid}/stat")
+    return stat[stat.rfind(b")") + 2 :].split()[:1] == [b"Z"]
+
+
 def _carries(pid: int, attempt: str) -> bool:
     return f"{ATTEMPT}={attempt}".encode("ascii") in _read(f"/proc/{pid}/environ").split(b"\0")
 
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return _read_all(path)
     except OSError:
         return b""
+
+
+def _read_all(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _prctl(option: int, value: int) -> None:

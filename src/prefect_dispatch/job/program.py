@@ -8,11 +8,12 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Collection, Dict, Optional, Sequence, Tuple
 
-from prefect_dispatch.errors import UsageError
+from prefect_dispatch.errors import MalformedDocument, UsageError
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.job.guardian import KILL_WITHIN, Guardian
-from prefect_dispatch.job.processes import become_subreaper, kill_all, reap
+from prefect_dispatch.job.processes import become_subreaper, children_now, is_zombie, kill_all, reap
 
 _F_SETPIPE_SZ = 1031
 _NO_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP)
@@ -26,9 +27,9 @@ class Ending:
     """How a program ended.
 
     Args:
-        status: the leader's wait status; None when the guardian was lost and nobody saw it.
+        status: the leader's wait status; None when the guardian was lost and nobody saw how the leader itself ended.
         killed: how many of its processes had to be killed after the leader's end or with it.
-        left: processes that survived SIGKILL, which a hung file system can cause.
+        left: processes that survived SIGKILL, which a hung file system can cause; 0 for one that could not be seen.
     """
 
     status: Optional[int]
@@ -54,13 +55,18 @@ class Program:
     Attributes:
         output: the descriptor on which its standard output arrives.
         reports: the descriptor that becomes readable when :meth:`take_reports` has something to take.
+        is_clearing: whether the guardian has said that it is at the end: killing what is left.
     """
 
-    def __init__(self, attempt: str, output: int, reports: int, orders: int) -> None:
+    def __init__(self, attempt: str, output: int, reports: int, orders: int, strangers: Collection[int]) -> None:
         self.output = output
         self.reports = reports
+        self.is_clearing = False
         self._attempt = attempt
         self._orders = orders
+        self._spared = {os.getpid(), *strangers}
+        self._leader = 0
+        self._ordered_to_kill = False
         self._text = b""
         self._status: Optional[int] = None
         self._killed = 0
@@ -71,8 +77,11 @@ class Program:
 
         Raises:
             UsageError: the command is no program; nothing of it ran.
-        OSError: this machine could not start it; nothing of it ran.
+            MalformedDocument: a variable, which a save's state may be, holds what no environment can.
+            OSError: this machine could not start it; nothing of it ran.
         """
+        _check(environment)
+        strangers = children_now()  # Of whoever became this wrapper by exec.
         # Should the guardian itself be killed, its orphans come to us and are killed from here.
         become_subreaper()
         output, program_output = os.pipe()
@@ -85,13 +94,16 @@ class Program:
             Guardian(attempt, wrapper, orders_end, reports_end).run(command, environment, program_output)
         for descriptor in (program_output, orders_end, reports_end):
             os.close(descriptor)
-        program = cls(attempt, output, reports, orders)
-        word, _, number = program._next_line().partition(b" ")
+        program = cls(attempt, output, reports, orders, strangers)
+        word, _, rest = program._next_line().partition(b" ")
         if word == b"started":
+            program._leader = int(rest)
             return program
-        reason = int(number) if word == b"failed" else 0
-        text = f"command {command[0]!r} cannot be executed: {os.strerror(reason) if reason else 'no guardian'}"
-        raise UsageError(text) if reason in _NO_PROGRAM else OSError(text)
+        number, _, reason = rest.decode("ascii").partition(" ")
+        if word == b"failed" and int(number):
+            reason = os.strerror(int(number))
+        text = f"command {command[0]!r} cannot be executed: {reason or 'its guardian was lost'}"
+        raise UsageError(text) if word == b"failed" and int(number) in _NO_PROGRAM else OSError(text)
 
     def notify(self, number: int) -> None:
         """Send a signal to the program's process group."""
@@ -99,7 +111,13 @@ class Program:
 
     def kill(self) -> None:
         """Have everything of the program killed."""
+        self._ordered_to_kill = True
         self._order(signal.SIGKILL)
+
+    @property
+    def leader_is_unnoticed(self) -> bool:
+        """Whether the leader has ended and the guardian, which takes note of that at once, has not."""
+        return is_zombie(self._leader)
 
     def take_reports(self) -> Optional[Ending]:
         """Take what the guardian has to say; the ending once nothing of the program is left, else None."""
@@ -109,10 +127,12 @@ class Program:
             if word == b"ended":
                 status, killed = rest.split()
                 self._status, self._killed = int(status), int(killed)
+            elif word == b"clearing":
+                self.is_clearing = True
             elif word == b"gone":
                 return Ending(self._status, self._killed, tuple(int(pid) for pid in rest.split()))
             elif not line:
-                return self._clear_without_guardian()
+                return self.end_without_guardian()
             if b"\n" not in self._text:
                 return None
 
@@ -132,14 +152,32 @@ class Program:
         except OSError:
             pass  # The guardian is gone, which its reports say too.
 
-    def _clear_without_guardian(self) -> Ending:
+    def end_without_guardian(self) -> Ending:
+        """Kill everything of the program from here, and a guardian that does not answer with it."""
+        statuses: Dict[int, int] = {}
+
         def idle(seconds: float) -> None:
             time.sleep(seconds)
-            reap()
+            statuses.update(reap())
 
-        left = kill_all(self._attempt, {os.getpid()}, KILL_WITHIN, idle)
-        reap()
-        return Ending(self._status, 1, tuple(left))
+        killed, left = kill_all(self._attempt, self._spared, KILL_WITHIN, idle)
+        status = statuses.get(self._leader, self._status)
+        if status == signal.SIGKILL and not self._ordered_to_kill:
+            status = None  # By us, or by the kernel for the guardian's death.
+        return Ending(status, max(1, len(killed)), tuple(left))
+
+
+def _check(environment: Dict[str, str]) -> None:
+    for name, value in environment.items():
+        try:
+            held = "\0" not in value and os.fsencode(value) is not None
+        except UnicodeEncodeError:
+            held = False
+        if not held:
+            raise MalformedDocument(
+                f"{name} would be {printable(repr(value), 200)}, which no environment variable can hold; "
+                "find out where it comes from and resume from another save"
+            )
 
 
 def _enlarge(descriptor: int) -> None:

@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from typing import Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence, Union
 
 from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.format.contract import Contract
@@ -20,6 +20,7 @@ from prefect_dispatch.job.clerk import Clerk
 from prefect_dispatch.job.execution import Execution, lineage_root_at
 from prefect_dispatch.job.guardian import KILL_WITHIN
 from prefect_dispatch.job.notices import Noticed, Notices
+from prefect_dispatch.job.processes import hold_standard_descriptors
 from prefect_dispatch.job.program import Ending, Program
 from prefect_dispatch.job.relay import Relay
 from prefect_dispatch.job.saving import Saving
@@ -30,7 +31,9 @@ OUTPUT_GRACE = 2.0
 READER_GRACE = 5.0
 """Seconds that whoever reads our output gets for the last of it."""
 _GUARDIAN_GRACE = 2 * KILL_WITHIN + 5.0
-"""Seconds after the order to kill in which the guardian must have reported."""
+"""Seconds after the order to kill in which a guardian that has taken note of it must have reported the end."""
+_GUARDIAN_PATIENCE = 5.0
+"""Seconds in which it must have taken note of the order to kill or of the leader's end, which it does at once."""
 _TICK = 1.0
 
 
@@ -46,16 +49,18 @@ def run(document: Optional[str], command: Sequence[str], environment: Mapping[st
         UsageError: something is wrong as given; nothing was changed, unless it is the program that cannot be executed.
         DispatchError: the execution cannot start; see the exit codes.
     """
-    _hold_standard_descriptors()
+    hold_standard_descriptors()
     refuse_inside_step(environment)
     assignment = Assignment.read(document, environment)
     check_command(command[0], environment)
     wanted = getattr(signal, f"SIG{assignment.submission.notice.signal}")
-    notices = Notices({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, wanted})
+    numbers = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, wanted}
     try:
-        return _Run(assignment, notices).execute(command, environment)
+        return _Run(assignment, Notices(numbers)).execute(command, environment)
     except Noticed as noticed:
         return 128 + noticed.number
+    finally:
+        Notices.no_more(numbers)
 
 
 class _Run:
@@ -85,39 +90,46 @@ class _Run:
             submission.scan_timeout,
             notices.wake,
         )
-        self._started = False
+        self._starting = False
         self._noticed = False
         self._killed_by_us = False
 
     def execute(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Start, see to the end, and tell how it was."""
         try:
-            pin = self._begin()
-            contract = self._contract(pin)
-            self._notices.program_starts()
-            program = Program.start(
-                command, contract.environment(self._assignment.inherited(environment)), self._execution.attempt
-            )
+            program = self._launch(command, environment)
+            if isinstance(program, int):
+                return program
+            self._relay.start(program.output)
+            self._clerk.start()
+            ending = self._see_to_end(program)
+            if not self._relay.drain(OUTPUT_GRACE):
+                self._relay.say("the program's output has no end: a stranger holds it open; going on without it")
+            self._clerk.finish(self._ended_well(ending))
+            return self._tell_end(ending)
+        finally:
+            self._relay.close(READER_GRACE)
+
+    def _launch(self, command: Sequence[str], environment: Mapping[str, str]) -> Union[Program, int]:
+        """Start the program; what to exit with where a notice came first.
+
+        A notice is raised once at most, wherever it comes, so what is done about one is not disturbed by another.
+        """
+        try:
+            try:
+                contract = self._contract(self._begin())
+                self._notices.program_starts()
+                inherited = self._assignment.inherited(environment)
+                return Program.start(command, contract.environment(inherited), self._execution.attempt)
+            except (DispatchError, OSError) as error:
+                code = error.exit_code if isinstance(error, DispatchError) else ExitCode.IO_ERROR.value
+                self._end_without_program(code, ExitReason.REFUSED, printable(str(error)))
+                raise
         except Noticed as noticed:
             code = 128 + noticed.number
             self._end_without_program(code, ExitReason.NOTICE)
             self._relay.say(f"exit {code}: {_name(noticed.number)} came before the program was started")
             return code
-        except (DispatchError, OSError) as error:
-            code = error.exit_code if isinstance(error, DispatchError) else ExitCode.IO_ERROR.value
-            if self._started:
-                self._clerk.write(JournalKind.FAULT, text=printable(str(error)))
-            self._end_without_program(code, ExitReason.REFUSED)
-            raise
-        self._relay.start(program.output)
-        self._clerk.start()
-        ending = self._see_to_end(program)
-        if not self._relay.drain(OUTPUT_GRACE):
-            self._relay.say("the program's output has no end: a stranger holds it open, or nobody reads ours; going on")
-        self._clerk.finish(self._ended_well(ending))
-        code = self._tell_end(ending)
-        self._relay.close(READER_GRACE)
-        return code
 
     def _begin(self) -> Pin:
         """Claim, start, pin."""
@@ -126,8 +138,8 @@ class _Run:
         root.prepare(record, execution.lineage)
         root.claim(execution.epoch, execution.attempt, record, new_nonce())
         details = {**execution.details(), "host": os.uname().nodename, "pid": os.getpid(), "started_at": time.time()}
+        self._starting = True
         root.start(execution.epoch, execution.attempt, details, execution.identity)
-        self._started = True
         pin = root.pin(execution.epoch, execution.attempt, execution.choice, execution.identity)
         for passed_over in pin.passed_over:
             self._relay.say(f"passed over {printable(str(passed_over))}")
@@ -161,6 +173,7 @@ class _Run:
         poll.register(self._notices.descriptor, select.POLLIN)
         period = self._submission.notice.period.total_seconds()
         kill_at: Optional[float] = None
+        unnoticed_since: Optional[float] = None
         while True:
             patience = _TICK if kill_at is None or self._killed_by_us else max(0.0, kill_at - time.monotonic())
             ready = {descriptor for descriptor, _ in poll.poll(1000 * min(_TICK, patience) + 1)}
@@ -181,9 +194,14 @@ class _Run:
                 ending = program.take_reports()
                 if ending is not None:
                     return ending
-            if kill_at is not None and now >= kill_at + _GUARDIAN_GRACE:
-                self._relay.say("the guardian does not answer; going on without it")
-                return Ending(None)
+            unnoticed_since = (unnoticed_since or now) if program.leader_is_unnoticed else None
+            silent = unnoticed_since is not None and now >= unnoticed_since + _GUARDIAN_PATIENCE
+            if kill_at is not None:
+                grace = _GUARDIAN_GRACE if program.is_clearing else _GUARDIAN_PATIENCE
+                silent = silent or now >= kill_at + grace
+            if silent:
+                self._relay.say("the guardian does not answer; killing it and what it guards")
+                return program.end_without_guardian()
 
     def _give_notice(self, program: Program) -> None:
         notice = self._submission.notice
@@ -224,30 +242,35 @@ class _Run:
         elif self._noticed:
             reason = ExitReason.NOTICE
         if ending.left:
-            why += f"; processes {', '.join(map(str, ending.left))} survived SIGKILL: look at their file system"
+            pids = ", ".join(str(pid) if pid else "unseen" for pid in ending.left)
+            survivors = f"processes of the program survived SIGKILL: {pids}; look at their file system"
+            why += f"; {survivors}"
+            self._clerk.write(JournalKind.FAULT, text=survivors)
         if theirs in RESERVED:
             why += "; 190 to 195 are the wrapper's own codes"
         number = ending.signal
         exit_code = None if number is not None or ending.status is None else theirs
-        self._clerk.write(JournalKind.EXIT, **ExitNote(True, exit_code, number, code, reason).fields())
+        self._clerk.write_last(ExitNote(True, exit_code, number, code, reason))
         how = f"ended by {_name(number)}" if number is not None else f"exited {theirs}"
         self._relay.say(f"exit {code}: the program {how}{why}")
         return code
 
-    def _end_without_program(self, code: int, reason: ExitReason) -> None:
+    def _end_without_program(self, code: int, reason: ExitReason, fault: str = "") -> None:
         """Note an end before the program ran; a wrapper that did not get as far as its own folder notes nothing."""
         self._notices.raise_no_more()
-        if self._started:
-            self._clerk.write(JournalKind.EXIT, **ExitNote(False, None, None, code, reason).fields())
+        if self._has_started():
+            if fault:
+                self._clerk.write(JournalKind.FAULT, text=fault)
+            self._clerk.write_last(ExitNote(False, None, None, code, reason))
 
-
-def _hold_standard_descriptors() -> None:
-    """Open what was handed over closed, so that none of our pipes gets the number of the standard output."""
-    for descriptor in (0, 1, 2):
+    def _has_started(self) -> bool:
+        """Whether this execution's start is noted; a notice may come while that is done."""
+        if not self._starting:
+            return False
         try:
-            os.fstat(descriptor)
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+            return self._execution.root.started(self._execution.attempt) is not None
+        except DispatchError:
+            return True
 
 
 def _name(number: int) -> str:

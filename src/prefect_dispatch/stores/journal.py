@@ -47,27 +47,31 @@ class Journal:
     def append(self, kind: str, **fields: Any) -> JournalEntry:
         """Append one entry, durably, at the first free number.
 
+        The journal is listed once, before the first entry, so that each costs the same however many there are.
+
         Args:
             kind: what it tells.
             fields: JSON values; not ``format``, ``seq``, ``kind`` or ``nonce``.
 
         Raises:
-            MalformedName: the journal holds a name that is not an entry's.
+            MalformedName: the journal held a name that is not an entry's before the first append.
             MalformedDocument: the entry is longer than readers accept.
             StoreError: the store failed; the entry may or may not be there.
         """
-        names = self._ledger.names(after=f"{self._last:020d}.json" if self._last else "")
-        if names:
-            self._last = self._seq(names[-1])
+        if not self._last:
+            names = self._ledger.names()
+            self._last = self._seq(names[-1]) if names else 0
         nonce = new_nonce()
+        # A number of its own for each call, so that two threads leave no gap; who lost a race goes on to the next.
+        seq = self._last
         while True:
-            self._last += 1
-            document = {**fields, "seq": self._last, "kind": kind}
+            seq += 1
             try:
-                create_once(self._ledger, f"{self._last:020d}.json", document, nonce)
+                create_once(self._ledger, f"{seq:020d}.json", {**fields, "seq": seq, "kind": kind}, nonce)
             except Exists:
                 continue
-            return JournalEntry(self._last, kind, fields)
+            self._last = max(self._last, seq)
+            return JournalEntry(seq, kind, fields)
 
     def entries(self, after: int = 0, limit: int = 10_000) -> List[JournalEntry]:
         """Read the newest entries with a number greater than ``after``, in order, at most ``limit`` of them.
