@@ -258,7 +258,7 @@ class TestPublish:
             bench.write(f"{execution.folder}/last.pt", b"step %d" % step)
             paths.append(execution.publish(f"{execution.folder}/last.pt", step, snapshot=True).path)
         bench.write(f"{execution.folder}/last.pt", b"step 4, half")
-        assert paths == [f"meta/{execution.attempt}/snap/{number}/last.pt" for number in (1, 2, 3)]
+        assert paths == [f"meta/{execution.attempt}/snap/{number:020d}/last.pt" for number in (1, 2, 3)]
         assert [bench.read(path) for path in paths] == [b"step 1", b"step 2", b"step 3"]
         assert root.latest().publication.path == paths[-1]
 

@@ -57,7 +57,7 @@ def test_a_marker_marks_its_folder_or_the_save_whose_name_it_carries_on(tmp_path
 
     found = MarkerWatch("DONE").look(str(tmp_path))
 
-    assert found == [Found("deep/folder", 3), Found("file.pt", 4), Found("tree", 5)]
+    assert found == [Found("deep/folder", 3, True), Found("file.pt", 4), Found("tree", 5)]
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
@@ -87,11 +87,11 @@ def test_a_published_save_is_found_again_only_with_another_step(tmp_path: Path) 
     watch = MarkerWatch(".complete")
     write(tmp_path / "last" / ".complete", "5")
     (found,) = watch.look(str(tmp_path))
-    watch.published(found)
+    watch.done_with(found)
 
     assert watch.look(str(tmp_path)) == []
     write(tmp_path / "last" / ".complete", "6")
-    assert watch.look(str(tmp_path)) == [Found("last", 6)]
+    assert watch.look(str(tmp_path)) == [Found("last", 6, True)]
 
 
 def test_a_marker_that_went_or_changed_is_no_longer_a_sign(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_save_has_settled_when_nothing_changed_for_that_long(
     clock.now = 10.0
     assert settle.look(str(tmp_path)) == [Found("a", None)]
 
-    settle.published(Found("a", None))
+    settle.done_with(Found("a", None))
     clock.now = 100.0
     assert settle.look(str(tmp_path)) == []
     save.write_text("longer")
