@@ -74,14 +74,14 @@ class Saves:
             if name != "kind" and name not in _FIELDS[kind]:
                 known = ", ".join(_FIELDS[kind]) or "none"
                 raise UsageError(f"saves.{name} is not a field of kind {kind.value!r}; it has: {known}")
-        if kind is SaveKind.SETTLE and "pattern" not in document:
-            raise UsageError(
-                "saves.pattern is missing, which kind 'settle' needs; give a glob of the saves, such as ckpt-*.pt"
-            )
         try:
             settle = parse_duration(document.get("settle", cls.settle))
         except UsageError as error:
             raise UsageError(f"saves.settle: {error}") from None
+        if kind is SaveKind.SETTLE and "pattern" not in document:
+            raise UsageError(
+                "saves.pattern is missing, which kind 'settle' needs; give a glob of the saves, such as ckpt-*.pt"
+            )
         return cls(
             kind,
             _check_marker(document.get("marker", cls.marker)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Optional
 
@@ -171,19 +171,22 @@ class _Check:
             with self._reporting(f"{PUBLICATIONS}/{name}"):
                 publications.append(Publication.parse(name))
         judge = Judge(self._store)
-        whole_seen = False
+        whole_seen = unknown = False
         for publication in sorted(publications, key=lambda entry: entry.order, reverse=True):
             place = f"{PUBLICATIONS}/{publication.name}"
-            # A malformed name that the verdict depends on is reported at its own place already.
-            with self._reporting(place), suppress(MalformedName):
-                verdict = judge.judge(publication)
+            with self._reporting(place):
+                try:
+                    verdict = judge.judge(publication)
+                except MalformedName:
+                    unknown = True  # The name that the verdict depends on is reported at its own place already.
+                    continue
                 whole_seen = whole_seen or verdict.finding is Finding.WHOLE
                 text = f"save {publication.path!r}, step {publication.step}: {verdict.why}"
                 if verdict.finding in (Finding.FORGED, Finding.UNPROVEN):
                     self._fault(place, text)
                 elif verdict.finding in (Finding.LOST, Finding.BARRED) and not whole_seen:
                     self._note(place, text)
-        if publications and not whole_seen:
+        if publications and not whole_seen and not unknown:
             self._note(PUBLICATIONS, "no published save is whole; nothing can be resumed from")
 
     def _attempts(self, parent: str) -> List[str]:
