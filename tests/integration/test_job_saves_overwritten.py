@@ -36,18 +36,20 @@ TEAR = "write('s/w', '2222', 'r+'); os.kill(os.getpid(), 9)\n"
 def test_a_folder_that_is_torn_while_it_is_written_over_is_resumed_from_its_copy(
     job: Any, saves: dict[str, Any], program: str
 ) -> None:
-    job.python(PUBLISH + program + TEAR, saves=saves)
+    (job.root / "pub").mkdir(parents=True)
+    ended = job.python(PUBLISH + program + TEAR, saves=saves)
 
     resumed = job.run("sh", "-c", "cat $DISPATCH_RESUME_FROM/w", number=2)
 
-    assert job.steps() == [5]
+    assert (ended.returncode, job.steps()) == (128 + signal.SIGKILL, [5])
     assert b"11111111" in resumed.stdout
 
 
 def test_a_marked_folder_that_is_written_into_with_its_marker_in_it_is_passed_over(job: Any) -> None:
     program = (
         "for step in (4, 5):\n"
-        "    os.mkdir(f'{folder}/s-{step}'); write(f's-{step}/w', '11111111'); write(f's-{step}/.complete', str(step))\n"
+        "    os.mkdir(f'{folder}/s-{step}'); write(f's-{step}/w', '11111111')\n"
+        "    write(f's-{step}/.complete', str(step))\n"
         "while len(os.listdir(os.environ['DISPATCH_ROOT'] + '/pub')) < 2: time.sleep(0.01)\n"
         "write('s-5/w', '2222', 'r+'); os.utime(folder + '/s-5/w', (2e9, 2e9)); os.kill(os.getpid(), 9)\n"
     )
@@ -166,7 +168,7 @@ def test_what_settles_and_is_no_save_is_reported_once_and_left_out(job: Any) -> 
     program = PUBLISH + (
         "os.mkfifo(folder + '/a-fifo'); os.symlink('c', folder + '/b-link')\n"
         "open(os.fsencode(folder) + b'/b\\xff', 'w').close()\n"
-        "write('c', '1')\n" + WAIT_FOR_ONE + "write('d', '1')\n"
+        "write('c', '1')\n" + WAIT_FOR_ONE + "os.utime(folder + '/a-fifo', (9, 9)); write('d', '1')\n"
         "while len(os.listdir(os.environ['DISPATCH_ROOT'] + '/pub')) < 2: time.sleep(0.01)\n"
     )
     (job.root / "pub").mkdir(parents=True)
