@@ -51,6 +51,7 @@ def test_who_comes_second_with_a_save_does_not_give_it_a_later_number(
     assert late == []
     assert [publication.step for publication in execution.root.publications()] == [1, 2]
     assert slow.scan() == []
+    assert execution.root.journal(execution.attempt).entries() == []
 
 
 def test_a_manifest_is_read_once(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
