@@ -27,6 +27,7 @@ from prefect_dispatch.errors import (
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import attempt_of, decode_part, encode_part, new_token
 from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.lineage_root import LineageRoot
 
 
@@ -258,16 +259,59 @@ class TestPublish:
             bench.write(f"{execution.folder}/last.pt", b"step %d" % step)
             paths.append(execution.publish(f"{execution.folder}/last.pt", step, snapshot=True).path)
         bench.write(f"{execution.folder}/last.pt", b"step 4, half")
-        assert paths == [f"meta/{execution.attempt}/snap/{number}/last.pt" for number in (1, 2, 3)]
+        assert paths == [f"meta/{execution.attempt}/snap/{number:020d}/last.pt" for number in (1, 2, 3)]
         assert [bench.read(path) for path in paths] == [b"step 1", b"step 2", b"step 3"]
         assert root.latest().publication.path == paths[-1]
 
-    def test_a_snapshot_whose_path_is_too_long_is_refused_before_it_is_made(self, root, bench, begin):
+    @pytest.mark.parametrize(("size", "name"), [(83, None), (84, "save"), (109, "save")])
+    def test_a_copy_has_the_saves_own_name_where_the_path_has_room_and_the_import_always(
+        self, root, bench, begin, size, name
+    ):
+        old, new = begin(0, 1), begin(0, 2)
+        own = "x" * size
+        bench.write(f"{old.folder}/{own}", b"weights")
+        publication = old.publish(f"{old.folder}/{own}", 1, snapshot=True)
+        assert publication.path.rpartition("/")[2] == (name or own)
+        pin = root.pin(new.epoch, new.attempt, ResumeChoice())
+        assert pin.path == f"meta/{new.attempt}/resume/{own}"
+        assert bench.read(pin.path) == b"weights"
+
+    def test_a_manifest_says_where_the_program_wrote_the_save(self, root, bench, begin):
         execution = begin()
-        bench.write(f"{execution.folder}/{'x' * 103}")
-        with pytest.raises(Unpublishable, match="at most 133"):
-            execution.publish(f"{execution.folder}/{'x' * 103}", 1, snapshot=True)
-        assert bench.store.folders(f"meta/{execution.attempt}") == []
+        for step, options in ((1, {}), (2, {"snapshot": True})):
+            execution.save(f"s{step}", step, **options)
+        sources = [
+            json.loads(bench.read(f"meta/{execution.attempt}/saves/{name}"))["source"]
+            for name in bench.store.ledger(f"meta/{execution.attempt}/saves").names()
+        ]
+        assert sources == [f"{execution.folder}/s1", f"{execution.folder}/s2"]
+
+    def test_numbers_never_collide_and_always_rise_whoever_publishes(self, root, bench, begin):
+        execution = begin()
+        for name in range(12):
+            bench.write(f"{execution.folder}/{name}", b"x" * (name + 1))
+        with ThreadPoolExecutor(4) as pool:
+            named = list(
+                pool.map(lambda name: execution.publish(f"{execution.folder}/{name}", None, snapshot=True), range(12))
+            )
+        state = root.publish_state(execution.epoch, execution.attempt, "3,2,3")
+        assert sorted(publication.step for publication in named) == list(range(1, 13))
+        assert (state.step, bench.read(state.path)) == (13, b"3,2,3")
+        assert root.latest().manifest.state == "3,2,3"
+        assert all(int(publication.path.split("/")[3]) == publication.step for publication in root.publications())
+
+    def test_a_save_without_a_step_needs_a_snapshot(self, bench, begin):
+        execution = begin()
+        bench.write(f"{execution.folder}/s")
+        with pytest.raises(UsageError, match="no step"):
+            execution.publish(f"{execution.folder}/s", None)
+
+    def test_of_many_copies_of_one_step_the_last_is_the_latest(self, root, bench, begin):
+        execution = begin()
+        for number in range(11):
+            bench.write(f"{execution.folder}/last", b"%02d" % number)
+            execution.publish(f"{execution.folder}/last", 7, snapshot=True)
+        assert bench.read(root.latest().publication.path) == b"10"
 
     def test_a_save_that_is_whole_no_more_gets_no_name(self, root, begin):
         with pytest.raises(Unpublishable, match="changed"):

@@ -63,12 +63,16 @@ def test_the_newest_saves_that_are_whole_no_more_are_notes(root, bench, executio
         ("meta/UPPER/started.json", "meta/UPPER"),
         ("exec/UPPER/file", "exec/UPPER"),
         ("pub/folder/file", "pub/folder"),
+        ("meta/{attempt}/numbers/1", "numbers/1"),
+        ("meta/{attempt}/numbers/folder/file", "numbers/folder"),
+        ("done/folder/file", "done/folder"),
     ],
 )
 def test_a_malformed_name_is_named_once(root, bench, execution, place, named):
     bench.write(place.format(attempt=execution.attempt), b"{}")
     (fault,) = faults(root)
     assert named in fault
+    assert faults(root, Severity.NOTE) == []
 
 
 @pytest.mark.parametrize(
@@ -160,3 +164,28 @@ def test_a_link_and_a_name_that_is_not_utf8_are_faults_and_the_check_goes_on(roo
     (place / "claims" / os.fsdecode(b"bad\xff")).touch()
     found = " ".join(faults(root))
     assert "symbolic link" in found and r"bad\xff" in found
+
+
+@pytest.mark.parametrize("ledger", ["pub", "claims", "pruned", "done", "saves", "journal", "barred", "numbers"])
+@pytest.mark.parametrize("kind", ["link", "fifo"])
+def test_what_is_no_regular_file_in_a_ledger_is_a_fault(root, bench, execution, ledger, kind):
+    if not hasattr(bench.store, "_root"):
+        pytest.skip("memory holds neither")
+    inner = ledger in ("saves", "journal", "barred", "numbers")
+    folder = Path(bench.store.location, f"meta/{execution.attempt}/{ledger}" if inner else ledger)
+    folder.mkdir(exist_ok=True)
+    if kind == "link":
+        (folder / "odd").symlink_to("/etc/passwd")
+    else:
+        os.mkfifo(folder / "odd")
+    (fault,) = faults(root)
+    assert f"{ledger}/odd: it is no regular file" in fault
+
+
+def test_a_source_of_another_attempt_is_a_fault(root, bench, execution):
+    folder = f"meta/{execution.attempt}/saves"
+    name = bench.store.ledger(folder).names()[0]
+    document = json.loads(bench.read(f"{folder}/{name}"))
+    bench.write(f"{folder}/{name}", json.dumps({**document, "source": "exec/elsewhere/save"}).encode())
+    (fault,) = faults(root)
+    assert "its source 'exec/elsewhere/save'" in fault

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -19,12 +21,21 @@ from prefect_dispatch.errors import (
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import SCRATCH, ResumeChoice
+from prefect_dispatch.stores.posix import PosixStore
 
 
 def publish_by_hand(bench, publication: Publication) -> Publication:
     """Put a name into ``pub/`` as somebody does who has no business there."""
     bench.write(f"pub/{publication.name}", b"")
     return publication
+
+
+def write_again(bench, path: str, content: bytes) -> None:
+    """Write over a file as a program does some seconds later."""
+    bench.write(path, content)
+    if isinstance(bench.store, PosixStore):
+        place = Path(bench.store.location, path)
+        os.utime(place, (place.stat().st_mtime + 5,) * 2)
 
 
 class TestLatest:
@@ -62,6 +73,25 @@ class TestLatest:
         (passed,) = resume.passed_over
         assert (passed.publication, passed.forged) == (broken, False)
         assert "model.bin" in passed.why
+
+    def test_a_save_of_which_some_files_were_written_again_is_passed_over(self, root, bench, begin):
+        execution = begin()
+        whole = execution.save("checkpoint-1", 1)
+        bench.write(f"{execution.folder}/checkpoint-2/.complete", b"2")
+        torn = execution.save("checkpoint-2", 2, b"weights")
+        write_again(bench, f"{torn.path}/model.bin", b"wei2222")
+        resume = root.latest()
+        assert resume.publication == whole
+        assert [(entry.publication, entry.why.split()[0]) for entry in resume.passed_over] == [(torn, "model.bin")]
+        assert "written again" in resume.passed_over[0].why
+
+    def test_a_root_that_was_copied_without_its_times_can_be_resumed_from(self, root, bench, begin):
+        execution = begin()
+        bench.write(f"{execution.folder}/checkpoint-2/.complete", b"2")
+        saved = execution.save("checkpoint-2", 2)
+        for name in (".complete", "model.bin"):
+            write_again(bench, f"{saved.path}/{name}", bench.read(f"{saved.path}/{name}"))
+        assert root.latest().publication == saved
 
     def test_saves_that_are_all_broken_are_an_error_that_names_each(self, root, bench, begin):
         execution = begin()
@@ -127,6 +157,13 @@ class TestLatest:
         resume = root.latest()
         assert resume.publication == kept
         assert [entry.why for entry in resume.passed_over] == ["it was pruned"]
+
+    @pytest.mark.parametrize("name", ["garbage", f"{10**6:020d}-{1:020d}-ME7"])
+    def test_a_malformed_pruned_name_is_named(self, root, bench, begin, name):
+        begin().save("checkpoint-1", 1)
+        bench.write(f"pruned/{name}", b"")
+        with pytest.raises(MalformedName, match=re.escape(f"pruned/{name}")):
+            root.latest()
 
     def test_a_store_that_cannot_tell_is_an_error_and_nothing_is_passed_over(self, root, bench, begin, monkeypatch):
         execution = begin()
@@ -321,6 +358,23 @@ class TestPin:
         assert pin.publication == whole
         assert [entry.publication for entry in pin.passed_over] == [rotated]
         assert bench.store.folders(f"meta/{new.attempt}/resume") == ["checkpoint-1"]
+
+    def test_a_save_that_is_written_again_before_the_copy_is_passed_over(self, root, bench, begin, monkeypatch):
+        old, new = begin(0, 1), begin(0, 2)
+        whole = old.save("checkpoint-1", 1)
+        bench.write(f"{old.folder}/checkpoint-2/.complete", b"2")
+        torn = old.save("checkpoint-2", 2, b"weights")
+        real = bench.store.copy
+
+        def copy(source, target, files):
+            if source == torn.path:
+                write_again(bench, f"{source}/model.bin", b"wei2222")
+            real(source, target, files)
+
+        monkeypatch.setattr(bench.store, "copy", copy)
+        pin = root.pin(new.epoch, new.attempt, ResumeChoice())
+        assert pin.publication == whole
+        assert ["written again" in entry.why for entry in pin.passed_over] == [True]
 
     def test_when_the_last_save_is_rotated_away_during_the_import_it_does_not_start_from_scratch(
         self, root, bench, begin, monkeypatch

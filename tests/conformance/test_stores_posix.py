@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from prefect_dispatch.errors import Absent, Exists, NotDurable, StoreError, StoreUnreachable
+from prefect_dispatch.errors import Absent, Exists, NotDurable, StoreError, StoreUnreachable, Unpublishable
 from prefect_dispatch.stores.posix import SWEEP_AGE_SECONDS, PosixStore
 
 
@@ -93,6 +93,18 @@ class TestLinks:
         with pytest.raises(StoreError, match="symbolic link"):
             store.files("exec/a/secret")
 
+    @pytest.mark.parametrize("place", ["link/save", "file/save", "link", "fifo"])
+    def test_what_is_reached_over_a_link_of_the_program_or_is_no_file_is_the_saves_own_fault(
+        self, store, folder, outside, place
+    ):
+        own = folder / "exec" / "a"
+        own.mkdir(parents=True)
+        (own / "link").symlink_to(outside)
+        (own / "file").touch()
+        os.mkfifo(own / "fifo")
+        with pytest.raises(Unpublishable, match=place):
+            store.files(f"exec/a/{place}")
+
     @pytest.mark.parametrize("target", ["model", "deep/state", "./model", "deep", "gone"])
     def test_a_link_that_stays_in_the_save_is_kept_as_a_link(self, store, folder, target):
         save = folder / "exec" / "a" / "save"
@@ -115,7 +127,7 @@ class TestLinks:
         save = folder / "exec" / "a" / "save"
         (save / "deep").mkdir(parents=True)
         (save / "latest").symlink_to(target)
-        with pytest.raises(StoreError, match=r"latest.*leaves the save"):
+        with pytest.raises(Unpublishable, match=r"latest.*leaves the save"):
             store.files("exec/a/save")
 
     def test_a_file_that_became_a_link_is_not_the_published_one(self, store, folder, outside):
@@ -136,13 +148,13 @@ class TestStrangeFiles:
         save = folder / "exec" / "a" / "save"
         save.mkdir(parents=True)
         os.mkfifo(save / "fifo")
-        with pytest.raises(StoreError, match="fifo"):
+        with pytest.raises(Unpublishable, match="fifo"):
             store.files("exec/a/save")
         (save / "fifo").unlink()
         monkeypatch.chdir(save)
         with socket.socket(socket.AF_UNIX) as plug:
             plug.bind("plug")
-            with pytest.raises(StoreError, match="plug"):
+            with pytest.raises(Unpublishable, match="plug"):
                 store.files("exec/a/save")
 
     def test_a_file_that_became_a_fifo_does_not_block(self, store, folder):
@@ -162,13 +174,49 @@ class TestStrangeFiles:
             store.ledger("pub").names()
         (folder / "exec" / "save").mkdir(parents=True)
         (folder / "exec" / "save" / os.fsdecode(b"worse\xff")).touch()
-        with pytest.raises(StoreError, match=r"worse\\xff"):
+        with pytest.raises(Unpublishable, match=r"worse\\xff"):
             store.files("exec/save")
 
     def test_folders_without_end_are_refused(self, store, folder):
         (folder / "exec" / "save" / "/".join("d" * 80)).mkdir(parents=True)
-        with pytest.raises(StoreError, match="deep"):
+        with pytest.raises(Unpublishable, match="deep"):
             store.files("exec/save")
+
+    @pytest.mark.parametrize("source", ["exec/a/save", "exec/a/save/model"])
+    def test_a_source_that_is_written_to_while_it_is_copied_leaves_no_target(self, store, folder, monkeypatch, source):
+        save = folder / "exec" / "a" / "save"
+        save.mkdir(parents=True)
+        for name in ("model", "other"):
+            (save / name).write_bytes(b"1111")
+        files = store.files(source)
+        real = os.utime
+
+        def utime(target, *rest, **options):
+            # When the first file has been copied, the program writes over it.
+            (save / "model").write_bytes(b"2222")
+            real(save / "model", (9, 9))
+            return real(target, *rest, **options)
+
+        monkeypatch.setattr(os, "utime", utime)
+        with pytest.raises(Absent, match="model was written to"):
+            store.copy(source, "meta/copy", files)
+        assert list((folder / "meta").iterdir()) == [] == list((folder / "tmp").iterdir())
+
+    def test_a_source_that_is_rotated_away_when_it_has_been_copied_is_whole(self, store, folder, monkeypatch):
+        save = folder / "exec" / "a" / "save"
+        save.mkdir(parents=True)
+        (save / "model").write_bytes(b"1111")
+        files = store.files("exec/a/save")
+        real = os.utime
+
+        def utime(target, *rest, **options):
+            (save / "model").unlink()
+            save.rmdir()
+            return real(target, *rest, **options)
+
+        monkeypatch.setattr(os, "utime", utime)
+        store.copy("exec/a/save", "meta/copy", files)
+        assert (folder / "meta" / "copy" / "model").read_bytes() == b"1111"
 
     def test_modes_and_times_are_copied(self, store, folder):
         (folder / "exec").mkdir()

@@ -74,7 +74,7 @@ def test_a_fixed_name_that_is_overwritten_is_kept_by_snapshots(job: Any, end: An
     end(process)
 
     first, second = job.publications()
-    assert [first.path, second.path] == [f"meta/{job.attempt()}/snap/{number}/last" for number in (1, 2)]
+    assert [first.path, second.path] == [f"meta/{job.attempt()}/snap/{number:020d}/last" for number in (1, 2)]
     assert [(job.root / path).read_text() for path in (first.path, second.path)] == ["weights 5", "weights 6"]
 
 
@@ -113,7 +113,7 @@ def test_a_folder_that_is_written_over_is_copied_from_its_second_save_on(job: An
 
     first, second = job.publications()
     assert first.path == f"exec/{job.attempt()}/save"
-    assert second.path == f"meta/{job.attempt()}/snap/1/save"
+    assert second.path == f"meta/{job.attempt()}/snap/{1:020d}/save"
     assert (job.root / second.path / "w").read_text() == "weights 6"
 
 
@@ -139,7 +139,7 @@ def test_what_has_not_settled_at_the_end_counts_only_after_a_good_end(
 ) -> None:
     program = WAIT + f"open(folder + '/a', 'w').write('x'); sys.exit({exit_code})"
 
-    job.python(program, saves={"kind": "settle", "settle": "1h"})
+    job.python(program, saves={"kind": "settle", "pattern": "*", "settle": "1h"})
 
     assert job.steps() == steps
 
@@ -238,7 +238,7 @@ def test_latest_and_list_of_a_root(job: Any) -> None:
     as_json = json.loads(job.command("list", "--json", "--root", str(job.root)).stdout)
 
     assert (nothing.returncode, empty.returncode) == (69, 3)
-    assert text.stdout == f"{job.root}/meta/{job.attempt(2)}/snap/2/10\n"
+    assert text.stdout == f"{job.root}/meta/{job.attempt(2)}/snap/{2:020d}/10\n"
     assert (document["step"], document["execution"], document["absolute"]) == (10, "g0n2r0", text.stdout.strip())
     assert [line.split("\t")[:2] for line in listed.stdout.splitlines()] == [["g0n2r0", "9"], ["g0n2r0", "10"]]
     assert [entry["step"] for entry in as_json] == [9, 10]

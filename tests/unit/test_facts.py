@@ -40,7 +40,7 @@ from prefect_dispatch.model.observation import Exit, ObjectState
 from prefect_dispatch.testing.story import BEGIN, Story, object_of, token_of
 
 FACTS: tuple[Fact, ...] = (
-    Story({"saves": {"kind": "settle", "settle": "12d"}, "identity": {"seed": 7}}).opening(),
+    Story({"saves": {"kind": "settle", "pattern": "*.pt", "settle": "12d"}, "identity": {"seed": 7}}).opening(),
     CarriedBy(flow_run="8c1e"),
     Submitting(
         n=1, token=token_of(1), writer="w", give_up_at=BEGIN, base="scratch", floor=1_000_000, restarts_allowed=True

@@ -16,7 +16,8 @@ from prefect_dispatch.format.saves import LATER_KINDS, SaveKind, Saves
 
 @given(
     some.one_of(
-        some.builds(Saves, some.sampled_from([SaveKind.EXPLICIT, SaveKind.MESSAGES])),
+        some.builds(Saves, some.just(SaveKind.EXPLICIT), overwritten=some.booleans()),
+        some.builds(Saves, some.just(SaveKind.MESSAGES)),
         some.builds(Saves, some.just(SaveKind.MARKER), marker=some.sampled_from([".complete", "DONE", "é"])),
         some.builds(
             Saves,
@@ -47,7 +48,7 @@ def test_kinds_of_later_versions_are_refused_by_name(kind: str) -> None:
         ({"kind": ["marker"]}, r"saves\.kind \['marker'\] is unknown"),
         ({"kind": None}, r"saves\.kind None is unknown"),
         ({"kind": "marker", "settle": "5s"}, r"saves\.settle is not a field of kind 'marker'; it has: marker"),
-        ({"marker": "x"}, r"saves\.marker is not a field of kind 'explicit'; it has: none"),
+        ({"marker": "x"}, r"saves\.marker is not a field of kind 'explicit'; it has: overwritten"),
         ({"kind": "marker", "marker": ""}, r"saves\.marker '' is not a file name"),
         ({"kind": "marker", "marker": ".."}, r"saves\.marker '\.\.' is not a file name"),
         ({"kind": "marker", "marker": "a/b"}, r"saves\.marker 'a/b' is not a file name"),
@@ -55,6 +56,12 @@ def test_kinds_of_later_versions_are_refused_by_name(kind: str) -> None:
         ({"kind": "settle", "pattern": "/x"}, r"saves\.pattern '/x' is not a glob relative"),
         ({"kind": "settle", "pattern": "a/../../x"}, r"saves\.pattern .* leaves the execution's folder"),
         ({"kind": "settle", "pattern": "a\0"}, r"saves\.pattern"),
+        (
+            {"kind": "messages", "overwritten": False},
+            r"saves\.overwritten is not a field of kind 'messages'; it has: none",
+        ),
+        ({"overwritten": "no"}, r"saves\.overwritten 'no' is neither true nor false"),
+        ({"kind": "settle"}, r"saves\.pattern is missing, which kind 'settle' needs"),
         ({"kind": "settle", "settle": "soon"}, r"saves\.settle: duration 'soon' is not one"),
     ],
 )

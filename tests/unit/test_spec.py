@@ -258,7 +258,7 @@ specs = some.builds(
     ),
     saves=some.one_of(
         some.just(Saves()),
-        some.builds(Saves, some.just(SaveKind.SETTLE), settle=times),
+        some.builds(Saves, some.just(SaveKind.SETTLE), pattern=some.just("*.pt"), settle=times),
     ),
     identity=some.dictionaries(
         words,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_a_marker_marks_its_folder_or_the_save_whose_name_it_carries_on(tmp_path
 
     found = MarkerWatch("DONE").look(str(tmp_path))
 
-    assert found == [Found("deep/folder", 3), Found("file.pt", 4), Found("tree", 5)]
+    assert found == [Found("deep/folder", 3, True), Found("file.pt", 4), Found("tree", 5)]
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
@@ -87,11 +88,54 @@ def test_a_published_save_is_found_again_only_with_another_step(tmp_path: Path) 
     watch = MarkerWatch(".complete")
     write(tmp_path / "last" / ".complete", "5")
     (found,) = watch.look(str(tmp_path))
-    watch.published(found)
+    watch.done_with(found)
 
     assert watch.look(str(tmp_path)) == []
     write(tmp_path / "last" / ".complete", "6")
-    assert watch.look(str(tmp_path)) == [Found("last", 6)]
+    assert watch.look(str(tmp_path)) == [Found("last", 6, True)]
+
+
+def test_a_marker_that_is_written_anew_marks_a_save_anew_also_under_the_same_step(tmp_path: Path) -> None:
+    watch = MarkerWatch(".complete")
+    marker = write(tmp_path / "last" / ".complete", "5")
+    (found,) = watch.look(str(tmp_path))
+    watch.done_with(found)
+    marker.unlink()
+    os.utime(write(marker, "5"), ns=(7, 7))
+
+    assert not watch.still_whole(str(tmp_path), found)
+    assert watch.look(str(tmp_path)) == [found]
+
+
+def test_only_a_regular_file_is_a_marker(tmp_path: Path) -> None:
+    write(tmp_path / "real" / ".complete", "1")
+    for name in ("fifo", "link", "folder", "socket"):
+        (tmp_path / name).mkdir()
+    os.mkfifo(tmp_path / "fifo" / ".complete")
+    (tmp_path / "link" / ".complete").symlink_to(tmp_path / "real" / ".complete")
+    (tmp_path / "folder" / ".complete").mkdir()
+    os.mkfifo(tmp_path / "fifo.complete")
+
+    assert MarkerWatch(".complete").look(str(tmp_path)) == [Found("real", 1, True)]
+
+
+@pytest.mark.parametrize("kind", ["marker", "settle", "settle in a save"])
+def test_folders_without_end_hide_no_other_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, kind: str
+) -> None:
+    write(tmp_path / "s" / ".complete", "1")
+    deep = write(tmp_path / "deep" / "file").parent
+    monkeypatch.chdir(deep)
+    for _ in range(1100):
+        os.mkdir("d")
+        os.chdir("d")
+    monkeypatch.chdir(tmp_path)
+    pattern = "**/.complete" if kind == "settle" else "*"
+    watch = MarkerWatch(".complete") if kind == "marker" else SettleWatch(pattern, timedelta(0), clock)
+    try:
+        assert {"s", "s/.complete"} & {found.path for found in watch.look(str(tmp_path))}
+    finally:
+        subprocess.run(["rm", "-rf", str(deep)], check=True)
 
 
 def test_a_marker_that_went_or_changed_is_no_longer_a_sign(tmp_path: Path) -> None:
@@ -124,7 +168,7 @@ def test_a_save_has_settled_when_nothing_changed_for_that_long(
     clock.now = 10.0
     assert settle.look(str(tmp_path)) == [Found("a", None)]
 
-    settle.published(Found("a", None))
+    settle.done_with(Found("a", None))
     clock.now = 100.0
     assert settle.look(str(tmp_path)) == []
     save.write_text("longer")
@@ -167,6 +211,49 @@ def test_saves_are_numbered_in_the_order_in_which_they_came_to_rest(
     clock.now = 20.0
 
     assert [save.path for save in settle.look(str(tmp_path))] == ["z", "a"]
+
+
+def test_what_came_to_rest_unseen_is_in_the_order_of_its_last_change(tmp_path: Path, settle: SettleWatch) -> None:
+    for name, seconds in (("z", 1), ("a", 3), ("m", 2)):
+        os.utime(write(tmp_path / name / "old"), (0, 0))
+        os.utime(write(tmp_path / name / "weights"), (seconds, seconds))
+
+    assert [save.path for save in settle.look(str(tmp_path), ended_well=True)] == ["z", "m", "a"]
+
+
+def test_what_changed_last_at_one_time_is_in_the_order_of_its_numbers(tmp_path: Path, settle: SettleWatch) -> None:
+    names = ["ckpt-8.pt", "ckpt-9.pt", "ckpt-10.pt", "ckpt-10-1.pt", "ckpt-100.pt", "last", "last1"]
+    for name in reversed(names):
+        os.utime(write(tmp_path / name), (5, 5))
+
+    found = [save.path for save in settle.look(str(tmp_path), ended_well=True)]
+
+    assert found == ["ckpt-8.pt", "ckpt-9.pt", "ckpt-10-1.pt", "ckpt-10.pt", "ckpt-100.pt", "last", "last1"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("*/model.pt", ["a/model.pt", "b/model.pt"]),
+        ("**/model.pt", ["a/model.pt", "b/model.pt", "c/d/model.pt", "model.pt"]),
+        ("c/**", ["c"]),
+        ("[ab]", ["a", "b"]),
+        (".*/model.pt", [".hidden/model.pt"]),
+        ("./a/", ["a"]),
+        ("?", ["a", "b", "c"]),
+    ],
+)
+def test_a_pattern_is_a_glob_that_follows_no_link(
+    tmp_path: Path, settle: SettleWatch, pattern: str, matches: list[str]
+) -> None:
+    for name in ("a", "b", ".hidden", "c/d"):
+        write(tmp_path / name / "model.pt")
+    write(tmp_path / "model.pt")
+    write(tmp_path / "c" / "e")
+    (tmp_path / "latest").symlink_to("a")
+    watch = SettleWatch(pattern, timedelta(0), Clock())
+
+    assert sorted(found.path for found in watch.look(str(tmp_path))) == matches
 
 
 def test_after_a_good_end_what_lies_there_is_finished(tmp_path: Path, settle: SettleWatch) -> None:

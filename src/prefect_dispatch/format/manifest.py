@@ -5,13 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from prefect_dispatch.errors import MalformedDocument, MalformedName, UsageError
 from prefect_dispatch.format.documents import FORMAT, Json, decode, encode, field, text_map
 from prefect_dispatch.format.epoch import Epoch
-from prefect_dispatch.format.printable import printable
+from prefect_dispatch.format.names import check_path
+from prefect_dispatch.format.printable import printable, shorten
 from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.format.resume_state import check_state
+
+MAX_DEPTH = 64
+"""Folders within folders of one save; each holds one open file while it is listed."""
+MAX_NAME_BYTES = 255
+"""The longest name of a file, in bytes of UTF-8, that file systems take."""
 
 _NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-([0-9a-f]{16})\.json\Z")
 _NONCE = re.compile(r"[0-9a-f]{16}\Z")
@@ -24,7 +31,7 @@ class SavedFile:
     Args:
         path: relative to the save, '/' between parts; empty for a save that is one file.
         size: bytes.
-        mtime_ns: modification time in nanoseconds since 1970, for checks before a hard link only.
+        mtime_ns: modification time in nanoseconds since 1970; see :func:`find_rewriting`.
         link: the target, where the entry is a symbolic link that stays inside the save; else None.
     """
 
@@ -44,6 +51,8 @@ class Manifest:
         nonce: the mark of its writer.
         state: the program's own resume state, at most 64 KiB, or empty.
         identity: the digests of the run's identity at that time.
+        source: where the program wrote the save, relative to the lineage's root; the publication's own path where it
+            was published in place, and where this is left out.
     """
 
     publication: Publication
@@ -51,6 +60,11 @@ class Manifest:
     nonce: str
     state: str
     identity: Mapping[str, str]
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            object.__setattr__(self, "source", self.publication.path)
 
     @property
     def name(self) -> str:
@@ -76,6 +90,7 @@ class Manifest:
                 "epoch": self.publication.epoch.number,
                 "step": self.publication.step,
                 "path": self.publication.path,
+                "source": self.source,
                 "files": files,
                 "nonce": self.nonce,
                 "state": self.state,
@@ -85,7 +100,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, what: str) -> Manifest:
-        """Read a stored manifest.
+        """Read a stored manifest. Whatever publishing refuses is refused here too.
 
         Raises:
             MalformedDocument: it is not one.
@@ -93,12 +108,15 @@ class Manifest:
         """
         document = decode(data, what)
         files = tuple(_decode_file(entry, what) for entry in field(document, "files", list, what))
+        _check_together(files, what)
         try:
             publication = Publication(
                 Epoch.of(field(document, "epoch", int, what)),
                 field(document, "step", int, what),
                 field(document, "path", str, what),
             )
+            source = check_path(field({"source": publication.path, **document}, "source", str, what))
+            state = check_state(field(document, "state", str, what))
         except UsageError as error:
             raise MalformedDocument(f"{what}: {error}") from None
         nonce = field(document, "nonce", str, what)
@@ -108,8 +126,9 @@ class Manifest:
             publication,
             files,
             nonce,
-            field(document, "state", str, what),
+            state,
             text_map(document, "identity", what),
+            source,
         )
 
 
@@ -132,27 +151,87 @@ def check_manifest_name(name: str) -> str:
     return name
 
 
+def check_link(link: str, depth: int) -> bool:
+    """Whether a symbolic link in a save stays in the save, wherever the save is copied to.
+
+    Only leading '..' are counted: one behind a name could climb from wherever that name, itself a link, leads.
+
+    Args:
+        link: its target.
+        depth: how many folders of the save it lies in.
+    """
+    parts = link.split("/")
+    climbs = 0
+    while climbs < len(parts) and parts[climbs] == "..":
+        climbs += 1
+    return bool(link) and not link.startswith("/") and climbs <= depth and ".." not in parts[climbs:]
+
+
+def find_rewriting(seen: Sequence[Tuple[SavedFile, int]]) -> Optional[str]:
+    """Say whether files that have their sizes still were written over since they were listed.
+
+    Whole seconds are compared, since not every copy of a root keeps finer ones. Where every file has another time, the
+    root was copied without its times, and nothing follows from them. Links are left out: few copies keep their times.
+
+    Args:
+        seen: each file as it was listed, with the modification time that it has now, in nanoseconds since 1970.
+
+    Returns:
+        What was written over, in words; None where nothing was.
+    """
+    files = [(file, mtime_ns) for file, mtime_ns in seen if file.link is None]
+    changed = [file for file, mtime_ns in files if mtime_ns // 10**9 != file.mtime_ns // 10**9]
+    if not changed or len(changed) == len(files):
+        return None
+    return f"{changed[0].path} was written again since and other files were not, so the save is of two times"
+
+
 def _decode_file(entry: Any, what: str) -> SavedFile:
     if not isinstance(entry, dict):
-        raise MalformedDocument(f"{what} has a file entry that is not an object: {entry!r}")
+        raise MalformedDocument(f"{what} has a file entry that is not an object: {shorten(entry)}")
     path = field(entry, "path", str, what)
-    if path and any(part in ("", ".", "..") for part in path.split("/")):
-        raise MalformedDocument(f"{what} has a file outside its save: {path!r}")
+    parts = path.split("/") if path else []
+    if any(part in ("", ".", "..") for part in parts):
+        raise MalformedDocument(f"{what} has a file outside its save: {shorten(path)}")
+    if len(parts) - 1 > MAX_DEPTH:
+        raise MalformedDocument(f"{what} has a file more than {MAX_DEPTH} folders deep: {shorten(path)}")
+    for part in parts:
+        if not _can_be_a_file_name(part):
+            raise MalformedDocument(f"{what} has a file entry {shorten(part)}, which no file of a save can be named")
     link = entry.get("link")
-    if link is not None and not isinstance(link, str):
-        raise MalformedDocument(f"{what} has link = {link!r}, which is not text")
-    for name in (path, link or ""):
-        if not _can_be_a_file_name(name):
-            raise MalformedDocument(f"{what} has a file entry {name!r}, which no file system can hold")
+    if link is not None:
+        if not isinstance(link, str):
+            raise MalformedDocument(f"{what} has link = {shorten(link)}, which is not text")
+        if not _is_text(link) or not check_link(link, len(parts) - 1):
+            raise MalformedDocument(f"{what} has a link that leaves its save: {shorten(path)} to {shorten(link)}")
     size = field(entry, "size", int, what)
     if size < 0:
-        raise MalformedDocument(f"{what} has a file of size {size}, which is negative: {path!r}")
+        raise MalformedDocument(f"{what} has a file of size {size}, which is negative: {shorten(path)}")
     return SavedFile(path, size, field(entry, "mtime_ns", int, what), link)
 
 
+def _check_together(files: Sequence[SavedFile], what: str) -> None:
+    paths: Set[str] = set()
+    for file in files:
+        if file.path in paths:
+            raise MalformedDocument(f"{what} has the file {shorten(file.path)} twice")
+        paths.add(file.path)
+    if "" in paths and len(paths) > 1:
+        raise MalformedDocument(f"{what} has files beside an entry without a path, which stands for all of a save")
+    for path in paths:
+        above = path.rpartition("/")[0]
+        while above:
+            if above in paths:
+                raise MalformedDocument(f"{what} has {shorten(above)} as a file and as a folder of {shorten(path)}")
+            above = above.rpartition("/")[0]
+
+
 def _can_be_a_file_name(name: str) -> bool:
-    """Bytes that are not UTF-8 are carried as the surrogates that Python reads them as; others cannot be a name."""
+    return _is_text(name) and len(name.encode("utf-8")) <= MAX_NAME_BYTES
+
+
+def _is_text(name: str) -> bool:
     try:
-        return b"\0" not in name.encode("utf-8", "surrogateescape")
+        return b"\0" not in name.encode("utf-8")
     except UnicodeEncodeError:
         return False

@@ -42,8 +42,8 @@ class Publication:
         check_path(self.path)
 
     @classmethod
-    def parse(cls, name: str) -> Publication:
-        """Read a name of ``pub/``.
+    def parse(cls, name: str, ledger: str = "pub") -> Publication:
+        """Read a name of ``pub/``, or of another ledger whose names are those of publications.
 
         Raises:
             MalformedName: it is not a publication's name.
@@ -57,7 +57,8 @@ class Publication:
             return cls(_parse_epoch(parts[0]), int(parts[1]), decode_part(parts[2]))
         except (MalformedName, UsageError) as error:
             raise MalformedName(
-                f"pub/{printable(name)} is not a publication's name: {error}; find out who wrote it, then move it away"
+                f"{ledger}/{printable(name)} is not a publication's name: {error}; "
+                "find out who wrote it, then move it away"
             ) from None
 
     @property

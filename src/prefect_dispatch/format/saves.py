@@ -29,7 +29,7 @@ LATER_KINDS = ("huggingface", "lightning", "dcp", "orbax")
 """Kinds that the design names and this version does not have yet; refused by name."""
 
 _FIELDS = {
-    SaveKind.EXPLICIT: (),
+    SaveKind.EXPLICIT: ("overwritten",),
     SaveKind.MARKER: ("marker",),
     SaveKind.SETTLE: ("pattern", "settle"),
     SaveKind.MESSAGES: (),
@@ -44,14 +44,17 @@ class Saves:
         kind: which source it is.
         marker: for ``marker``: the marker's file name. A file of exactly this name marks its folder; a file whose name
             is a save's name followed by it marks that save. Its text is the step in decimal.
-        pattern: for ``settle``: a glob, relative to the execution's folder, of the saves.
+        pattern: for ``settle``: a glob, relative to the execution's folder, of the saves; it must be given.
         settle: for ``settle``: how long nothing may have changed.
+        overwritten: for ``explicit``: whether the program may write into a save after it has published it, so that a
+            copy is published. False is the program's promise that it never does; then each save is published in place.
     """
 
     kind: SaveKind = SaveKind.EXPLICIT
     marker: str = ".complete"
-    pattern: str = "*"
+    pattern: str = ""
     settle: timedelta = timedelta(seconds=30)
+    overwritten: bool = True
 
     @classmethod
     def decode(cls, document: Mapping[str, Any]) -> Saves:
@@ -75,11 +78,16 @@ class Saves:
             settle = parse_duration(document.get("settle", cls.settle))
         except UsageError as error:
             raise UsageError(f"saves.settle: {error}") from None
+        if kind is SaveKind.SETTLE and "pattern" not in document:
+            raise UsageError(
+                "saves.pattern is missing, which kind 'settle' needs; give a glob of the saves, such as ckpt-*.pt"
+            )
         return cls(
             kind,
             _check_marker(document.get("marker", cls.marker)),
-            _check_pattern(document.get("pattern", cls.pattern)),
+            _check_pattern(document["pattern"]) if kind is SaveKind.SETTLE else cls.pattern,
             settle,
+            _check_overwritten(document.get("overwritten", cls.overwritten)),
         )
 
     def encode(self) -> Dict[str, Any]:
@@ -88,6 +96,7 @@ class Saves:
             "marker": self.marker,
             "pattern": self.pattern,
             "settle": write_duration(self.settle),
+            "overwritten": self.overwritten,
         }
         return {"kind": self.kind.value, **{name: values[name] for name in _FIELDS[self.kind]}}
 
@@ -106,6 +115,12 @@ def _check_pattern(pattern: Any) -> str:
     if ".." in pattern.split("/"):
         raise UsageError(f"saves.pattern {pattern!r} leaves the execution's folder; take '..' out")
     return pattern
+
+
+def _check_overwritten(overwritten: Any) -> bool:
+    if not isinstance(overwritten, bool):
+        raise UsageError(f"saves.overwritten {shorten(overwritten)} is neither true nor false; give one of them")
+    return overwritten
 
 
 def _kinds() -> str:

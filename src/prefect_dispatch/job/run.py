@@ -220,11 +220,15 @@ class _Run:
         program.notify(getattr(signal, f"SIG{notice.signal}"))
 
     def _ended_well(self, ending: Ending) -> bool:
-        """Whether the program wrote what it wanted to write: it ended by itself, in success or after a notice."""
+        """Whether the program wrote all that it wanted to write: it ended by itself and well, and nobody asked it to.
+
+        A program that exits because of a notice may leave the save that it was writing half done, and exit with 0.
+        """
+        if self._noticed or self._notices.first is not None:
+            return False
         if ending.killed or ending.left or ending.signal is not None or ending.status is None:
             return False
-        # A shell exits with 128 + n when a signal ended its child.
-        return ending.exit_code == 0 or (self._noticed and ending.exit_code < 128)
+        return ending.exit_code == 0
 
     def _tell_end(self, ending: Ending) -> int:
         """Note how the execution ended, in journal and log; returns what to exit with."""

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional
+from contextlib import suppress
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
 
-from prefect_dispatch.errors import DispatchError, Unpublishable, UsageError
+from prefect_dispatch.errors import Absent, Barred, DispatchError, Unpublishable, UsageError
+from prefect_dispatch.format.journal import JournalKind
 from prefect_dispatch.format.manifest import Manifest
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.saves import SaveKind
 from prefect_dispatch.job.execution import Execution
 from prefect_dispatch.job.watch import Found, watch_for
-from prefect_dispatch.stores.layout import exec_folder, manifests_folder, snapshots_folder
+from prefect_dispatch.stores.layout import PUBLICATIONS, exec_folder, manifests_folder
 
 if TYPE_CHECKING:
     from prefect_dispatch.format.messages import CheckpointSave
-
-_STATE_FILE = "state"
 
 
 class Saving:
@@ -26,17 +26,25 @@ class Saving:
     Args:
         execution: which one.
         clock: monotonic seconds.
+        say: adds a line to the log.
 
     Attributes:
         looking_since: when the look at the folder began that is under way, by the clock; None between looks.
     """
 
-    def __init__(self, execution: Execution, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        clock: Callable[[], float] = time.monotonic,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self._execution = execution
         self._clock = clock
         self._watch = watch_for(execution.saves, clock)
-        self._steps: Dict[str, int] = {}
-        self._last: Optional[int] = None
+        self._say = say
+        self._manifests: Dict[str, Manifest] = {}
+        self._named: Set[str] = set()
+        self._skipped: Set[str] = set()
         self.looking_since: Optional[float] = None
 
     @property
@@ -69,7 +77,7 @@ class Saving:
         """Publish a save that the program has announced by a message. Its step is its number.
 
         A save with a file is copied first, since the program is free to overwrite the file. A save without one is its
-        state alone; it is kept as a small file named ``state`` where snapshots lie.
+        state alone.
 
         Raises:
             UsageError: this execution's saves come from elsewhere.
@@ -82,67 +90,81 @@ class Saving:
                 f"a save by message is refused: saves.kind is {execution.saves.kind.value!r}, and an execution has one "
                 "source of saves; set it to 'messages' or take the message out"
             )
-        step = self._next_number()
         if save.file is None:
-            folder = f"{snapshots_folder(execution.attempt)}/{step}"
-            execution.root.store.ledger(folder).create(_STATE_FILE, save.state.encode("utf-8"))
-            return self._publish(f"{folder}/{_STATE_FILE}", step, save.state)
-        return self._publish(self._inside(save.file), step, save.state, snapshot=True)
+            return execution.root.publish_state(execution.epoch, execution.attempt, save.state, execution.identity)
+        return self._publish(self._inside(save.file), None, save.state, snapshot=True)
 
     def publish_explicitly(self, path: str, step: int, state: str) -> Publication:
-        """Publish a save that the program names.
+        """Publish a save that the program names: a copy, unless it has promised never to write into a save again.
 
         Raises:
             UsageError: this execution's saves come from elsewhere, or the step cannot be one.
             Unpublishable: the save cannot be published.
             StoreError: the store failed.
         """
-        kind = self._execution.saves.kind
+        saves = self._execution.saves
+        kind = saves.kind
         if kind is not SaveKind.EXPLICIT:
             raise UsageError(
                 f"publishing {path!r} is refused: saves.kind is {kind.value!r}, and an execution has one source of "
                 "saves; set it to 'explicit' or leave publishing to it"
             )
-        inside = self._inside(path)
-        return self._publish(inside, step, state, snapshot=self._may_be_overwritten(inside, step))
+        return self._publish(self._inside(path), step, state, snapshot=saves.overwritten)
 
     def _publish_found(self, found: Found) -> Optional[Publication]:
-        """Publish one; None if the program changed or removed it meanwhile, which its next look will show."""
+        """Publish one; None where there is nothing to publish.
+
+        So it is where another process of this execution was faster, where the program changed or removed the save
+        meanwhile, which the next look will show, and where what has merely settled is no save.
+        """
         watch, folder = self._watch, self._execution.folder
         assert watch is not None
         path = f"{exec_folder(self._execution.attempt)}/{found.path}"
-        known = None if path in self._steps else self._published_already(path)
-        if known is not None and found.step in (None, known):
-            # Another process of this execution watches too, and was faster.
-            self._steps[path] = known
-            watch.published(found)
+        if self._published_already(path, found.step):
+            watch.done_with(found)
             return None
-        step = self._next_number() if found.step is None else found.step
         try:
             publication = self._publish(
                 path,
-                step,
-                snapshot=self._may_be_overwritten(path, step),
-                still_whole=lambda: watch.still_whole(folder, found),
+                found.step,
+                snapshot=self._may_be_overwritten(path, found),
+                # Asked after the save has its number: two processes that found it then agree on the lesser one.
+                still_whole=lambda: watch.still_whole(folder, found) and not self._published_already(path, found.step),
             )
-        except DispatchError:
-            if watch.still_whole(folder, found):
-                raise
+        except DispatchError as error:
+            if not watch.still_whole(folder, found):
+                return None
+            if not self._published_already(path, found.step):
+                if self._execution.saves.kind is not SaveKind.SETTLE or not _is_fault_of_the_save(error):
+                    raise
+                self._skip(found, error)
+            watch.done_with(found)
             return None
-        self._steps[path] = step
-        watch.published(found)
+        watch.done_with(found)
         return publication
 
-    def _may_be_overwritten(self, path: str, step: int) -> bool:
+    def _may_be_overwritten(self, path: str, found: Found) -> bool:
         """Whether the program may write over this save, so that it is published as a copy.
 
-        One file is written over again and again under one name, and nothing tells a torn one from a whole one of the
-        same size. A folder is taken for one save, unless it was published before as another: who writes into it again
-        takes its marker out first, and so its manifest does not hold. Nothing protects what merely settles.
+        Only a folder that holds its own marker is published where it lies: who writes into it again takes the marker
+        out first, and a manifest whose marker is gone does not hold. Nothing else tells a torn save from a whole one of
+        the same sizes. Nor is a folder published in place as a second step: its name is the first one's.
         """
-        if self._execution.saves.kind is SaveKind.SETTLE or not os.path.isdir(self._execution.root.absolute(path)):
-            return True
-        return self._step_of(path) not in (None, step)
+        return not found.marked_inside or any(
+            manifest.publication.path == path and manifest.publication.step != found.step
+            for manifest in self._published()
+        )
+
+    def _skip(self, found: Found, error: DispatchError) -> None:
+        """Report once what matches the pattern and can be no save."""
+        if found.path in self._skipped:
+            return
+        execution, line = self._execution, f"save {printable(found.path)}"
+        reason = f"{printable(str(error))}; it is left out: narrow saves.pattern"
+        self._say(f"{line} is refused: {reason}")
+        journal = execution.root.journal(execution.attempt)
+        journal.append(JournalKind.REFUSED.value, at=time.time(), line=line, reason=reason)
+        self._skipped.add(found.path)
 
     def _inside(self, path: str) -> str:
         inside = self._execution.inside(path)
@@ -156,7 +178,7 @@ class Saving:
     def _publish(
         self,
         path: str,
-        step: int,
+        step: Optional[int],
         state: str = "",
         snapshot: bool = False,
         still_whole: Optional[Callable[[], bool]] = None,
@@ -166,40 +188,40 @@ class Saving:
             execution.epoch, execution.attempt, path, step, state, execution.identity, snapshot, still_whole
         )
 
-    def _next_number(self) -> int:
-        """One more than the greatest step that this execution has published or was asked to publish here."""
-        if self._last is None:
-            self._last = max((publication.step for publication in self._own_publications()), default=0)
-        self._last += 1
-        return self._last
+    def _published_already(self, source: str, step: Optional[int]) -> bool:
+        """Whether this execution has published just these files of this source, by whichever of its processes.
 
-    def _step_of(self, path: str) -> Optional[int]:
-        """The step under which this execution published a path, by whichever of its processes; None if none did."""
-        if path in self._steps:
-            return self._steps[path]
-        steps = [publication.step for publication in self._own_publications() if publication.path == path]
-        return max(steps, default=None)
-
-    def _published_already(self, path: str) -> Optional[int]:
-        """The step under which this execution published just these files, in place or as a copy; None if it did not."""
-        root, attempt = self._execution.root, self._execution.attempt
-        snapshots, name = f"{snapshots_folder(attempt)}/", path.rpartition("/")[2]
+        Args:
+            source: where the program wrote the save.
+            step: the step that it must have been published as; None for any.
+        """
         candidates = [
-            publication
-            for publication in self._own_publications()
-            if publication.path == path
-            or (publication.path.startswith(snapshots) and publication.path.rpartition("/")[2] == name)
+            manifest
+            for manifest in self._published()
+            if manifest.source == source and step in (None, manifest.publication.step)
         ]
         if not candidates:
-            return None
-        files = root.store.files(path)
-        ledger = root.store.ledger(manifests_folder(attempt))
-        for manifest_name in ledger.names():
-            manifest = Manifest.decode(ledger.read(manifest_name), manifest_name)
-            if manifest.publication in candidates and manifest.files == files:
-                return manifest.publication.step
-        return None
+            return False
+        try:
+            files = self._execution.root.store.files(source)
+        except (Absent, Unpublishable):
+            return False
+        return any(manifest.files == files for manifest in candidates)
 
-    def _own_publications(self) -> List[Publication]:
-        execution = self._execution
-        return [publication for publication in execution.root.publications() if publication.epoch == execution.epoch]
+    def _published(self) -> List[Manifest]:
+        """The manifests of this execution whose publication is there. What was read once is not read again."""
+        store, attempt = self._execution.root.store, self._execution.attempt
+        ledger, publications = store.ledger(manifests_folder(attempt)), store.ledger(PUBLICATIONS)
+        for name in ledger.names():
+            if name not in self._manifests:
+                self._manifests[name] = Manifest.decode(ledger.read(name), f"{manifests_folder(attempt)}/{name}")
+        for name, manifest in self._manifests.items():
+            if name not in self._named:
+                with suppress(Absent):
+                    publications.read(manifest.publication.name)
+                    self._named.add(name)
+        return [self._manifests[name] for name in self._named]
+
+
+def _is_fault_of_the_save(error: DispatchError) -> bool:
+    return isinstance(error, Unpublishable) and not isinstance(error, Barred)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
+import stat
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Callable, Dict, Iterator, List, Optional, Protocol, Tuple
+from typing import Callable, Dict, List, Optional, Protocol, Tuple, Union
 
 from prefect_dispatch.errors import Unpublishable
 from prefect_dispatch.format.publication import MAX_STEP
 from prefect_dispatch.format.saves import SaveKind, Saves
+from prefect_dispatch.job.tree import Entry, find_matches, walk
 
 _STEP = re.compile(rb"[0-9]{1,19}\Z")
+_DIGITS = re.compile(r"([0-9]+)")
 Fingerprint = Tuple[Tuple[str, int, int], ...]
 
 
@@ -25,10 +27,12 @@ class Found:
     Args:
         path: where it lies, relative to the execution's folder.
         step: the program's own step; None where the kind has none and the execution numbers its saves.
+        marked_inside: whether the sign is a file of the save itself, so that a save without it is whole no more.
     """
 
     path: str
     step: Optional[int]
+    marked_inside: bool = False
 
 
 class Watch(Protocol):
@@ -51,8 +55,8 @@ class Watch(Protocol):
         """Whether the sign by which a save was found still says the same."""
         ...
 
-    def published(self, found: Found) -> None:
-        """Take note that a save was published, so that it is not found again until it changes."""
+    def done_with(self, found: Found) -> None:
+        """Take note that a save was dealt with, so that it is not found again until its sign changes."""
         ...
 
 
@@ -65,56 +69,73 @@ def watch_for(saves: Saves, clock: Callable[[], float] = time.monotonic) -> Opti
     return None
 
 
+@dataclass(frozen=True)
+class _Mark:
+    """What a marker says, and which writing of it said so: a marker that is written anew marks a new save."""
+
+    step: int
+    mtime_ns: int
+    inode: int
+
+
 class MarkerWatch:
     """A marker file, whose text is the step, says that a save is whole.
 
     Args:
         marker: a file of this name marks its folder; a file whose name is a save's followed by it marks that save.
+            Only a regular file is a marker.
     """
 
     def __init__(self, marker: str) -> None:
         self._marker = marker
-        self._published: Dict[str, int] = {}
+        self._seen: Dict[Found, _Mark] = {}
+        self._done: Dict[str, _Mark] = {}
 
     def look(self, folder: str, ended_well: bool = False) -> List[Found]:
         """Return the marked saves, the lowest step first."""
-        found = [Found(path, step) for path, step in self._marked(folder, "") if self._published.get(path) != step]
-        return sorted(found, key=lambda save: (save.step, save.path))
+        self._seen = self._marked(folder)
+        found = [save for save, mark in self._seen.items() if self._done.get(save.path) != mark]
+        return sorted(found, key=lambda save: (save.step or 0, save.path))
 
     def still_whole(self, folder: str, found: Found) -> bool:
-        """Whether the save's marker is there and names the same step."""
+        """Whether the save's marker is there, names the same step, and is the one that was looked at."""
         place = os.path.join(folder, found.path)
-        return found.step in (_step(os.path.join(place, self._marker)), _step(place + self._marker))
+        marker = os.path.join(place, self._marker) if found.marked_inside else place + self._marker
+        return _read_mark(marker) == self._seen[found]
 
-    def published(self, found: Found) -> None:
-        """Take note of the step under which a path was published."""
-        assert found.step is not None
-        self._published[found.path] = found.step
+    def done_with(self, found: Found) -> None:
+        """Take note of what the marker of a path said."""
+        self._done[found.path] = self._seen[found]
 
-    def _marked(self, folder: str, path: str) -> Iterator[Tuple[str, int]]:
-        try:
-            with os.scandir(os.path.join(folder, path)) as scan:
-                kinds = {entry.name: entry.is_dir(follow_symlinks=False) for entry in scan}
-        except FileNotFoundError:
-            return  # The program's own rotation was faster.
-        if not path and kinds.get(self._marker) is False:
-            raise Unpublishable(
-                f"marker {self._marker!r} marks the execution's own folder, which is no save; "
-                "write each save to a file or folder of its own inside of it"
-            )
-        if kinds.get(self._marker) is False:
-            step = _step(os.path.join(folder, path, self._marker))
-            if step is not None:
-                yield path, step
-            return
-        for name, is_folder in sorted(kinds.items()):
-            place = os.path.join(path, name)
-            if kinds.get(name + self._marker) is False:
-                step = _step(os.path.join(folder, place + self._marker))
-                if step is not None:
-                    yield place, step
-            elif is_folder:
-                yield from self._marked(folder, place)
+    def _marked(self, folder: str) -> Dict[Found, _Mark]:
+        marked: Dict[Found, _Mark] = {}
+
+        def take(path: str, entries: List[Entry]) -> List[str]:
+            """Note what is marked in one folder; returns the folders in it that are worth a look."""
+            files = {entry.name for entry in entries if entry.is_file}
+            if self._marker in files:
+                if not path:
+                    raise Unpublishable(
+                        f"marker {self._marker!r} marks the execution's own folder, which is no save; "
+                        "write each save to a file or folder of its own inside of it"
+                    )
+                mark = _read_mark(os.path.join(folder, path, self._marker))
+                if mark is not None:
+                    marked[Found(path, mark.step, True)] = mark
+                return []
+            below = []
+            for entry in entries:
+                if entry.name + self._marker in files:
+                    place = os.path.join(path, entry.name)
+                    mark = _read_mark(os.path.join(folder, place + self._marker))
+                    if mark is not None:
+                        marked[Found(place, mark.step)] = mark
+                elif entry.is_folder:
+                    below.append(entry.name)
+            return below
+
+        walk(folder, take)
+        return marked
 
 
 class SettleWatch:
@@ -131,75 +152,88 @@ class SettleWatch:
         self._settle_seconds = settle.total_seconds()
         self._clock = clock
         self._seen: Dict[str, Tuple[Fingerprint, float]] = {}
-        self._published: Dict[str, Fingerprint] = {}
+        self._done: Dict[str, Fingerprint] = {}
 
     def look(self, folder: str, ended_well: bool = False) -> List[Found]:
-        """Return the saves that have settled, the one that settled first at the front."""
+        """Return the saves that have settled, the one that was written first at the front.
+
+        Those that were written last at the same time are in the order of their names, with numbers as numbers.
+        """
         now = self._clock()
         seen: Dict[str, Tuple[Fingerprint, float]] = {}
-        settled: List[Tuple[float, str]] = []
-        for path in self._matches(folder):
+        settled: List[str] = []
+        for path in find_matches(folder, self._pattern):
             fingerprint = _fingerprint(os.path.join(folder, path))
             if not fingerprint:
                 continue
             before = self._seen.get(path)
             since = before[1] if before is not None and before[0] == fingerprint else now
             seen[path] = (fingerprint, since)
-            if self._published.get(path) != fingerprint and (ended_well or now - since >= self._settle_seconds):
-                settled.append((since, path))
+            if self._done.get(path) != fingerprint and (ended_well or now - since >= self._settle_seconds):
+                settled.append(path)
         self._seen = seen
-        return [Found(path, None) for _, path in sorted(settled)]
+        settled.sort(key=lambda path: (_last_change(seen[path][0]), _natural(path)))
+        return [Found(path, None) for path in settled]
 
     def still_whole(self, folder: str, found: Found) -> bool:
         """Whether nothing of the save has changed since it was looked at."""
         return _fingerprint(os.path.join(folder, found.path)) == self._seen[found.path][0]
 
-    def published(self, found: Found) -> None:
-        """Take note of what a path looked like when it was published."""
-        self._published[found.path] = self._seen[found.path][0]
-
-    def _matches(self, folder: str) -> List[str]:
-        places = glob.glob(os.path.join(glob.escape(folder), self._pattern), recursive=True)
-        kept: List[str] = []
-        for path in sorted({os.path.relpath(place, folder) for place in places} - {"."}):
-            # What lies in a save is part of it, no save of its own.
-            if not any(path.startswith(save + "/") for save in kept):
-                kept.append(path)
-        return kept
+    def done_with(self, found: Found) -> None:
+        """Take note of what a path looked like."""
+        self._done[found.path] = self._seen[found.path][0]
 
 
-def _step(marker: str) -> Optional[int]:
-    """The step in a marker; None while there is no marker or nothing in it yet."""
+def _read_mark(marker: str) -> Optional[_Mark]:
+    """What a marker says; None while there is no marker or nothing in it yet."""
     try:
-        with open(marker, "rb") as file:
-            text = file.read(64).strip()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        descriptor = os.open(marker, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
         return None
+    except OSError:
+        if os.path.lexists(marker) and stat.S_ISREG(os.lstat(marker).st_mode):
+            raise
+        return None
+    try:
+        status = os.fstat(descriptor)
+        text = os.read(descriptor, 64).strip() if stat.S_ISREG(status.st_mode) else b""
+    finally:
+        os.close(descriptor)
     if not text:
         return None
     if not _STEP.match(text) or int(text) > MAX_STEP:
         shown = text.decode("utf-8", "backslashreplace")
         raise Unpublishable(f"marker {marker!r} says {shown!r}; write the save's step into it, in decimal")
-    return int(text)
+    return _Mark(int(text), status.st_mtime_ns, status.st_ino)
 
 
 def _fingerprint(place: str) -> Fingerprint:
     """Every file's name, size and modification time; empty while files come and go, and for a folder without any."""
+    files: List[Tuple[str, int, int]] = []
+
+    def take(path: str, entries: List[Entry]) -> List[str]:
+        for entry in entries:
+            if not entry.is_folder:
+                inner = os.path.join(path, entry.name)
+                status = os.lstat(os.path.join(place, inner))
+                files.append((inner, status.st_size, status.st_mtime_ns))
+        return [entry.name for entry in entries if entry.is_folder]
+
     try:
-        if not os.path.isdir(place) or os.path.islink(place):
-            status = os.lstat(place)
+        status = os.lstat(place)
+        if not stat.S_ISDIR(status.st_mode):
             return (("", status.st_size, status.st_mtime_ns),)
-        return tuple(sorted(_files(place, "")))
-    except FileNotFoundError:
+        walk(place, take)
+    except (FileNotFoundError, NotADirectoryError):
         return ()
+    return tuple(sorted(files))
 
 
-def _files(place: str, path: str) -> Iterator[Tuple[str, int, int]]:
-    with os.scandir(os.path.join(place, path)) as scan:
-        for entry in scan:
-            inner = os.path.join(path, entry.name)
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(place, inner)
-            else:
-                status = entry.stat(follow_symlinks=False)
-                yield inner, status.st_size, status.st_mtime_ns
+def _last_change(fingerprint: Fingerprint) -> int:
+    return max(mtime_ns for _, _, mtime_ns in fingerprint)
+
+
+def _natural(path: str) -> List[Union[Tuple[str, int], str]]:
+    """A path as people order it: what lies between digits as text, digits as numbers."""
+    parts = _DIGITS.split(path)
+    return [(text, int(digits)) for text, digits in zip(parts[::2], [*parts[1::2], "-1"])] + [path]

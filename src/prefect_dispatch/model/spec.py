@@ -132,6 +132,11 @@ _SAVES_SCHEMA = {
         "marker": {"type": "string", "description": "For kind marker: the marker's file name, such as .complete"},
         "pattern": {"type": "string", "description": "For kind settle: a glob of the saves, such as *.pt"},
         "settle": {"type": "string", "description": "For kind settle: how long nothing may have changed, such as 30s"},
+        "overwritten": {
+            "type": "boolean",
+            "default": True,
+            "description": "For kind explicit: false promises that a published save is never written into again",
+        },
     },
 }
 

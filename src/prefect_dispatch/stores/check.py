@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Optional
 
@@ -18,6 +18,7 @@ from prefect_dispatch.stores.documents import read_document
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
     CLAIMS,
+    DONE,
     EXEC,
     FORMAT_DOCUMENT,
     KNOWN_FOLDERS,
@@ -28,10 +29,12 @@ from prefect_dispatch.stores.layout import (
     journal_folder,
     manifests_folder,
     meta_folder,
+    numbers_folder,
     owner_of,
 )
 from prefect_dispatch.stores.pin import read_pin
 from prefect_dispatch.stores.port import Store
+from prefect_dispatch.stores.snapshots import parse_number
 from prefect_dispatch.stores.started import Started, read_started
 from prefect_dispatch.stores.verdict import Finding, Judge, read_barred, read_manifest
 
@@ -92,7 +95,8 @@ class _Check:
                 self._note(f"{EXEC}/{attempt}", "its execution has not started")
         for name in self._names(PRUNED):
             with self._reporting(f"{PRUNED}/{name}"):
-                Publication.parse(name)
+                Publication.parse(name, PRUNED)
+        self._names(DONE)
         self._check_publications()
         return self._found
 
@@ -118,8 +122,12 @@ class _Check:
                 self._check_started(started)
         with self._reporting(f"{place}/resume.json"):
             read_pin(self._store, attempt)
-        with self._reporting(barred_folder(attempt)):
-            read_barred(self._store, attempt)
+        if self._names(barred_folder(attempt)):
+            with self._reporting(barred_folder(attempt)):
+                read_barred(self._store, attempt)
+        for name in self._names(numbers_folder(attempt)):
+            with self._reporting(f"{numbers_folder(attempt)}/{name}"):
+                parse_number(name, attempt)
         self._check_journal(attempt)
         for name in self._names(manifests_folder(attempt)):
             self._check_manifest(attempt, name, self._started.get(attempt))
@@ -140,8 +148,9 @@ class _Check:
             manifest = read_manifest(self._store, attempt, check_manifest_name(name))
             if manifest.name != name:
                 self._fault(place, f"its fields are those of {manifest.name}")
-            if owner_of(manifest.publication.path) != attempt:
-                self._fault(place, f"its path {manifest.publication.path!r} is not this attempt's")
+            for what, path in (("path", manifest.publication.path), ("source", manifest.source)):
+                if owner_of(path) != attempt:
+                    self._fault(place, f"its {what} {path!r} is not this attempt's")
             if started is not None and manifest.publication.epoch != started.epoch:
                 self._fault(place, f"it is of epoch {manifest.publication.epoch}, its attempt of {started.epoch}")
 
@@ -162,19 +171,22 @@ class _Check:
             with self._reporting(f"{PUBLICATIONS}/{name}"):
                 publications.append(Publication.parse(name))
         judge = Judge(self._store)
-        whole_seen = False
+        whole_seen = unknown = False
         for publication in sorted(publications, key=lambda entry: entry.order, reverse=True):
             place = f"{PUBLICATIONS}/{publication.name}"
-            # A malformed name that the verdict depends on is reported at its own place already.
-            with self._reporting(place), suppress(MalformedName):
-                verdict = judge.judge(publication)
+            with self._reporting(place):
+                try:
+                    verdict = judge.judge(publication)
+                except MalformedName:
+                    unknown = True  # The name that the verdict depends on is reported at its own place already.
+                    continue
                 whole_seen = whole_seen or verdict.finding is Finding.WHOLE
                 text = f"save {publication.path!r}, step {publication.step}: {verdict.why}"
                 if verdict.finding in (Finding.FORGED, Finding.UNPROVEN):
                     self._fault(place, text)
                 elif verdict.finding in (Finding.LOST, Finding.BARRED) and not whole_seen:
                     self._note(place, text)
-        if publications and not whole_seen:
+        if publications and not whole_seen and not unknown:
             self._note(PUBLICATIONS, "no published save is whole; nothing can be resumed from")
 
     def _attempts(self, parent: str) -> List[str]:
@@ -189,11 +201,12 @@ class _Check:
         return attempts
 
     def _names(self, folder: str) -> List[str]:
-        """The names of a ledger, none of which may be a folder."""
+        """The names of a ledger; what lies there and can be none is a fault."""
         with self._reporting(folder):
-            for name in self._store.folders(folder):
-                self._fault(f"{folder}/{name}", "it is a folder; a ledger holds regular files only")
-            return self._store.ledger(folder).names()
+            ledger = self._store.ledger(folder)
+            for name in ledger.strangers():
+                self._fault(f"{folder}/{name}", "it is no regular file, and a ledger holds nothing else; move it away")
+            return ledger.names()
         return []
 
     @contextmanager

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Iterator, Sequence
 
 from prefect_dispatch.errors import Absent, NotDurable, StoreError
+from prefect_dispatch.format.manifest import MAX_NAME_BYTES
 
-MAX_NAME_BYTES = 255
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WAYS_OUT = {
     errno.ENOSPC: "free space there, then try again",

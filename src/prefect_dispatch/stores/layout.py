@@ -11,6 +11,7 @@ FORMAT_DOCUMENT = "format.json"
 PUBLICATIONS = "pub"
 PRUNED = "pruned"
 CLAIMS = "claims"
+DONE = "done"
 EXEC = "exec"
 META = "meta"
 TEMPORARY = "tmp"
@@ -19,7 +20,7 @@ RESUME_DOCUMENT = "resume.json"
 KNOWN_FOLDERS = frozenset(
     {
         *(PUBLICATIONS, PRUNED, CLAIMS, EXEC, META, TEMPORARY),
-        *("done", "deadline", "metrics"),
+        *(DONE, "deadline", "metrics"),
         *("record", "fold", "reports"),
     }
 )
@@ -60,6 +61,16 @@ def snapshots_folder(attempt: str) -> str:
     return f"{META}/{attempt}/snap"
 
 
+def snapshot_folder(attempt: str, number: int) -> str:
+    """Where one snapshot lies. All digits are written, so that of two copies of one step the later path is greater."""
+    return f"{snapshots_folder(attempt)}/{number:020d}"
+
+
+def numbers_folder(attempt: str) -> str:
+    """The ledger of the numbers that this execution has given to snapshots and numbered saves: empty names."""
+    return f"{META}/{attempt}/numbers"
+
+
 def import_path(attempt: str, name: str) -> str:
     """Where the save that an execution resumes from is imported to."""
     return f"{META}/{attempt}/resume/{name}"
@@ -72,7 +83,9 @@ def owner_of(path: str) -> Optional[str]:
     """
     parts = path.split("/")
     in_exec = parts[0] == EXEC and len(parts) >= 3
-    in_snapshots = parts[0] == META and len(parts) == 5 and parts[2] == "snap" and parts[3].isdecimal()
+    in_snapshots = (
+        parts[0] == META and len(parts) == 5 and parts[2] == "snap" and parts[3].isascii() and parts[3].isdigit()
+    )
     if not in_exec and not in_snapshots:
         return None
     try:

@@ -23,7 +23,7 @@ from prefect_dispatch.stores.layout import (
 )
 from prefect_dispatch.stores.pin import Pin, make_pin, read_pin
 from prefect_dispatch.stores.port import Store
-from prefect_dispatch.stores.publisher import publish_save
+from prefect_dispatch.stores.publisher import publish_save, publish_state
 from prefect_dispatch.stores.resume import Resume, choose, list_publications
 from prefect_dispatch.stores.started import Started, read_started
 
@@ -199,7 +199,7 @@ class LineageRoot:
         epoch: Epoch,
         attempt: str,
         path: str,
-        step: int,
+        step: Optional[int] = None,
         state: str = "",
         identity: Optional[Mapping[str, str]] = None,
         snapshot: bool = False,
@@ -207,27 +207,39 @@ class LineageRoot:
     ) -> Publication:
         """Make one whole save of this execution visible to later ones. Durable when it returns.
 
-        Publishing the same path as the same step again is success. A program that writes over its saves has them
-        copied first, by ``snapshot``; then the copy is what is published.
+        Publishing the same path as the same step again is success, and adds a manifest of what lies there now. A
+        program that writes over its saves has them copied first, by ``snapshot``; then the copy is what is published.
 
         Args:
             epoch: the execution's epoch.
             attempt: its attempt.
             path: the save, relative to this root: a file or folder in ``exec/<attempt>/``, or one that the helper
                 itself put among this execution's snapshots.
-            step: the program's own step, 0 to 2^63-1.
+            step: the program's own step, 0 to 2^63-1. None to number it within the execution, which takes a snapshot:
+                the step is that snapshot's number, greater than every one before, whichever process publishes.
             state: the program's own resume state, at most 64 KiB.
             identity: the digests of what makes the run this run.
             snapshot: whether the program may write over it later.
             still_whole: asked last, just before the save gets its name, whether what made the caller publish it holds.
 
         Raises:
-            Unpublishable: the path lies elsewhere or is too long, there is no save, it changed meanwhile, or it was
-                published as another step.
+            Unpublishable: the path lies elsewhere or is too long, there is no save, it holds what no save may hold, it
+                changed meanwhile, or it was published as another step.
             Barred: its files failed to reach the disk, now or before.
-            UsageError: the step is out of range.
+            UsageError: the step is out of range, or is missing without a snapshot.
         """
         return publish_save(self.store, epoch, attempt, path, step, state, identity or {}, snapshot, still_whole)
+
+    def publish_state(
+        self, epoch: Epoch, attempt: str, state: str, identity: Optional[Mapping[str, str]] = None
+    ) -> Publication:
+        """Publish a save that is its state alone, numbered within the execution. Durable when it returns.
+
+        Raises:
+            Unpublishable: the state cannot be one.
+            Barred: it failed to reach the disk.
+        """
+        return publish_state(self.store, epoch, attempt, state, identity or {})
 
     def publications(self) -> List[Publication]:
         """All publications, ordered by epoch, step and path; whether their saves are whole is not looked at.

@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Set, Tuple
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
-from prefect_dispatch.format.manifest import SavedFile
+from prefect_dispatch.format.manifest import SavedFile, find_rewriting
 from prefect_dispatch.stores.folder import check_name, split_path
 
 
@@ -82,6 +82,7 @@ class MemoryStore:
 
     def difference(self, path: str, files: Tuple[SavedFile, ...]) -> Optional[str]:
         """Say how a save differs from a list of its files."""
+        seen: List[Tuple[SavedFile, int]] = []
         with self._lock:
             for entry in files:
                 file = self._find(_join(path, entry.path))
@@ -89,7 +90,8 @@ class MemoryStore:
                     return f"{entry.path or path} is gone"
                 if len(file.content) != entry.size:
                     return f"{entry.path or path} has {len(file.content)} bytes, not {entry.size}"
-        return None
+                seen.append((entry, file.mtime_ns))
+        return find_rewriting(seen)
 
     def sync(self, path: str, files: Tuple[SavedFile, ...]) -> None:
         """Check that the files are as listed; memory has no disk."""
@@ -113,7 +115,7 @@ class MemoryStore:
     def write(self, path: str, content: bytes) -> None:
         """Write a file as a program would: new, or over what was there."""
         with self._lock:
-            self._clock_ns += 1
+            self._clock_ns += 1_000_000_000
             self._put(path, _File(content, self._clock_ns))
 
     def delete(self, path: str) -> None:
@@ -165,6 +167,10 @@ class MemoryLedger:
         with self._store._lock:
             names = [name for name in self._store._folders.get(self._folder, {}) if name > after]
         return sorted(names)
+
+    def strangers(self) -> List[str]:
+        """List the folders; memory has nothing else that is no file."""
+        return self._store.folders(self._folder)
 
     def remove(self, name: str) -> None:
         """Remove a name, if it is there."""

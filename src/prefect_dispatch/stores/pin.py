@@ -132,13 +132,13 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
 
 
 def _import(store: Store, attempt: str, resume: Resume) -> str:
-    """Copy the save to this execution's own side, where nobody can delete it any more.
+    """Copy the save to this execution's own side, under its program's name, where nobody can delete it any more.
 
     Raises:
         Absent: it changed while it was copied.
     """
     assert resume.publication is not None and resume.manifest is not None
-    target = import_path(attempt, resume.publication.path.rsplit("/", 1)[-1])
+    target = import_path(attempt, resume.manifest.source.rpartition("/")[2])
     try:
         store.copy(resume.publication.path, target, resume.manifest.files)
     except Exists:

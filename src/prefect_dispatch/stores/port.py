@@ -43,6 +43,14 @@ class Ledger(Protocol):
         """
         ...
 
+    def strangers(self) -> List[str]:
+        """List what is no regular file and so no name of the ledger: folders, links, FIFOs, devices; sorted.
+
+        Raises:
+            StoreError: as for :meth:`names`.
+        """
+        ...
+
     def remove(self, name: str) -> None:
         """Remove a name. One that is absent is no error. Only for what may be made again, such as an index.
 
@@ -97,18 +105,21 @@ class Store(Protocol):
 
         Raises:
             Absent: there is no such save, or part of it went away meanwhile.
-            StoreError: part of it cannot be read, is not UTF-8, or is a link that leaves the save, a device, FIFO or
-                socket.
+            Unpublishable: it is no save: it is reached over a link below its execution's folder, its folders are too
+                deep, or part of it is a device, FIFO or socket, a link that leaves it, or not UTF-8.
+            StoreError: part of it cannot be read.
         """
         ...
 
     def difference(self, path: str, files: Tuple[SavedFile, ...]) -> Optional[str]:
-        """Say how a save differs from a list of its files: one that is confirmed gone, or of another size.
+        """Say how a save differs from a list of its files.
 
-        Each file is asked for by name, so that no cached listing decides. Files that the list lacks do not matter.
+        A file differs that is confirmed gone or of another size. So does a save of which some files, and not all, have
+        another modification time: see :func:`~prefect_dispatch.format.manifest.find_rewriting`. Each file is asked for
+        by name, so that no cached listing decides. Files that the list lacks do not matter.
 
         Returns:
-            The first difference in words, or None where every file is there with its size.
+            The first difference in words, or None where there is none.
 
         Raises:
             StoreError: it cannot be told.
@@ -133,7 +144,7 @@ class Store(Protocol):
         every process the target is whole or absent; it is durable after a ``sync``.
 
         Raises:
-            Absent: a file of the source is gone, or has another size than its entry.
+            Absent: a file of the source is gone, has another size than its entry, or was written to meanwhile.
             Exists: the target is there.
             StoreError: the store failed.
         """

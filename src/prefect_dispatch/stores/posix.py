@@ -24,8 +24,9 @@ from prefect_dispatch.stores.folder import (
     told_as_store_errors,
 )
 from prefect_dispatch.stores.layout import TEMPORARY
+from prefect_dispatch.stores.posix_copy import copy_files
 from prefect_dispatch.stores.posix_ledger import PosixLedger
-from prefect_dispatch.stores.posix_saves import copy_files, find_difference, list_files, sync_files
+from prefect_dispatch.stores.posix_saves import find_difference, list_files, sync_files
 
 SWEEP_AGE_SECONDS = 24 * 3600.0
 """Temporary files that nothing has touched for so long are their dead writers' leavings."""

@@ -76,18 +76,12 @@ class PosixLedger:
 
     def names(self, after: str = "") -> List[str]:
         """List the regular files."""
-        where = os.path.join(self._root, *self._parts)
-        try:
-            with told_as_store_errors(where), open_below(self._root, self._parts) as folder, os.scandir(folder) as scan:
-                names = [entry.name for entry in scan if entry.is_file(follow_symlinks=False)]
-        except Absent:
-            return []
-        check_names(names, where)
-        if after:
-            names = [name for name in names if name > after]
-        # Code points and UTF-8 bytes sort alike.
-        names.sort()
-        return names
+        names = self._list(regular=True)
+        return [name for name in names if name > after] if after else names
+
+    def strangers(self) -> List[str]:
+        """List what is no regular file."""
+        return self._list(regular=False)
 
     def remove(self, name: str) -> None:
         """Remove a name, if it is there."""
@@ -98,6 +92,18 @@ class PosixLedger:
                 sync_folder(folder, what)
         except Absent:
             pass
+
+    def _list(self, regular: bool) -> List[str]:
+        where = os.path.join(self._root, *self._parts)
+        try:
+            with told_as_store_errors(where), open_below(self._root, self._parts) as folder, os.scandir(folder) as scan:
+                names = [entry.name for entry in scan if entry.is_file(follow_symlinks=False) is regular]
+        except Absent:
+            return []
+        check_names(names, where)
+        # Code points and UTF-8 bytes sort alike.
+        names.sort()
+        return names
 
     def _place(self, name: str) -> str:
         return os.path.join(self._root, *self._parts, check_name(name))

@@ -29,9 +29,9 @@ from prefect_dispatch.stores.layout import (
     journal_folder,
     manifests_folder,
     owner_of,
-    snapshots_folder,
 )
 from prefect_dispatch.stores.port import Store
+from prefect_dispatch.stores.snapshots import STATE_FILE, keep_state, take_snapshot
 from prefect_dispatch.stores.verdict import read_barred
 
 
@@ -40,28 +40,45 @@ def publish_save(
     epoch: Epoch,
     attempt: str,
     path: str,
-    step: int,
+    step: Optional[int],
     state: str,
     identity: Mapping[str, str],
     snapshot: bool,
     still_whole: Optional[Callable[[], bool]] = None,
 ) -> Publication:
     """Publish one save; see :meth:`~prefect_dispatch.stores.lineage_root.LineageRoot.publish`."""
-    check_step(step)
-    try:
-        check_state(state)
-    except UsageError as error:
-        raise Unpublishable(f"save {path!r}: {error}") from None
+    if step is not None:
+        check_step(step)
+    elif not snapshot:
+        raise UsageError(f"save {path!r} has no step, and only a snapshot's number can be one; give its step")
+    _check_state_of(path, state)
     _check_own_path(path, attempt)
+    files = _files_of(store, path)
     if snapshot:
-        publication, files = _take_snapshot(store, epoch, attempt, path, step)
+        number, copy = take_snapshot(store, attempt, path, files)
+        publication = Publication(epoch, number if step is None else step, copy)
     else:
+        assert step is not None
         publication = Publication(epoch, step, path)
-        files = _files_of(store, path)
         if path in read_barred(store, attempt):
             raise Barred(_barred_text(path))
         _check_first_of_its_path(store, attempt, publication)
-    manifest = Manifest(publication, files, new_nonce(), state, identity)
+    return _publish(store, attempt, Manifest(publication, files, new_nonce(), state, identity, path), still_whole)
+
+
+def publish_state(store: Store, epoch: Epoch, attempt: str, state: str, identity: Mapping[str, str]) -> Publication:
+    """Publish a state; see :meth:`~prefect_dispatch.stores.lineage_root.LineageRoot.publish_state`."""
+    _check_state_of(STATE_FILE, state)
+    number, path = keep_state(store, attempt, state)
+    publication = Publication(epoch, number, path)
+    return _publish(store, attempt, Manifest(publication, _files_of(store, path), new_nonce(), state, identity))
+
+
+def _publish(
+    store: Store, attempt: str, manifest: Manifest, still_whole: Optional[Callable[[], bool]] = None
+) -> Publication:
+    """Make a save durable, then write its manifest, then give it its name."""
+    publication, files, path = manifest.publication, manifest.files, manifest.source
     content = manifest.encode()
     if len(content) > MAX_DOCUMENT_BYTES:
         raise Unpublishable(
@@ -85,6 +102,13 @@ def publish_save(
             f"save {path!r} changed while it was published: {error}; publish it when it is whole"
         ) from None
     return publication
+
+
+def _check_state_of(path: str, state: str) -> None:
+    try:
+        check_state(state)
+    except UsageError as error:
+        raise Unpublishable(f"save {path!r}: {error}") from None
 
 
 def _check_own_path(path: str, attempt: str) -> None:
@@ -122,30 +146,6 @@ def _check_first_of_its_path(store: Store, attempt: str, publication: Publicatio
                 f"save {publication.path!r} was published as step {step} and cannot be step {publication.step} too; "
                 "write each save to a path of its own, or publish it with a snapshot"
             )
-
-
-def _take_snapshot(
-    store: Store, epoch: Epoch, attempt: str, path: str, step: int
-) -> Tuple[Publication, Tuple[SavedFile, ...]]:
-    folder = snapshots_folder(attempt)
-    number = 1 + max((int(name) for name in store.folders(folder) if name.isdecimal()), default=0)
-    while True:
-        target = f"{folder}/{number}/{path.rsplit('/', 1)[-1]}"
-        try:
-            publication = Publication(epoch, step, target)
-        except UsageError as error:
-            raise Unpublishable(f"save {path!r} cannot have a snapshot: {error}") from None
-        files = _files_of(store, path)
-        try:
-            store.copy(path, target, files)
-        except Exists:
-            number += 1
-            continue
-        except Absent as error:
-            raise Unpublishable(
-                f"save {path!r} changed while it was copied: {error}; publish it when it is whole"
-            ) from None
-        return publication, files
 
 
 def _bar(store: Store, attempt: str, publication: Publication, why: str) -> None:

@@ -20,7 +20,7 @@ class Finding(enum.Enum):
     """What a look at one publication finds."""
 
     WHOLE = "whole"
-    """A manifest holds: every file is there, with its size."""
+    """A manifest holds: every file is there, with its size, and none was written again by itself."""
     LOST = "lost"
     """Its files are not those of its manifest any more; programs delete their own saves."""
     PRUNED = "pruned"
@@ -128,7 +128,8 @@ class Judge:
 
     def _read_pruned(self) -> FrozenSet[str]:
         if self._pruned is None:
-            self._pruned = frozenset(self._store.ledger(PRUNED).names())
+            names = self._store.ledger(PRUNED).names()
+            self._pruned = frozenset(Publication.parse(name, PRUNED).name for name in names)
         return self._pruned
 
     def _read_barred(self, attempt: str) -> FrozenSet[str]:

@@ -1,0 +1,136 @@
+"""Copies of saves on a POSIX file system: whole or absent, and never of two times."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Dict, Sequence
+
+from prefect_dispatch.errors import Absent, Exists, StoreError
+from prefect_dispatch.format.manifest import SavedFile
+from prefect_dispatch.format.names import new_nonce
+from prefect_dispatch.stores.folder import describe, open_folder, open_root, split_path, told_as_store_errors
+from prefect_dispatch.stores.layout import TEMPORARY
+from prefect_dispatch.stores.posix_saves import by_folder, open_listed, save_parts, told_as_changed
+
+_FICLONE = 0x40049409  # from linux/fs.h; Python's fcntl names it only from 3.12 on
+_BLOCK = 1024 * 1024
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+def copy_files(root: Path, source: str, target: str, files: Sequence[SavedFile]) -> None:
+    """See :meth:`~prefect_dispatch.stores.port.Store.copy`."""
+    what = f"copy of {os.path.join(root, source)} to {os.path.join(root, target)}"
+    *parents, name = save_parts(target)
+    temporary = f"{new_nonce()}.copy"
+    single = [file.path for file in files] == [""]
+    times: Dict[SavedFile, int] = {}
+    with told_as_store_errors(what), open_root(root) as base, open_folder(base, parents, make=True) as shelf:
+        if _is_there(name, shelf):
+            raise Exists(f"{os.path.join(root, target)} is there already")
+        with open_folder(base, [TEMPORARY], make=True) as workshop:
+            try:
+                if not single:
+                    os.mkdir(temporary, dir_fd=workshop)
+                for folder_parts, entries in by_folder(source, files).items():
+                    below = () if single else (temporary, *folder_parts[len(split_path(source)) :])
+                    origin, copy = open_folder(base, folder_parts), open_folder(workshop, below, make=True)
+                    with told_as_changed(what), origin as here, copy as there:
+                        for entry, file in entries:
+                            times[file] = _copy_file(here, entry, there, temporary if single else entry, file, what)
+                _check_untouched(base, source, times, what)
+                _put_in_place(temporary, workshop, name, shelf, single, os.path.join(root, target))
+            finally:
+                _remove(root, temporary, workshop)
+
+
+def _copy_file(origin: int, name: str, copy: int, new_name: str, file: SavedFile, what: str) -> int:
+    """Copy one file; returns the modification time that it had before."""
+    if file.link is not None:
+        if os.readlink(name, dir_fd=origin) != file.link:
+            raise Absent(f"{what}: the link {file.path} has changed meanwhile")
+        os.symlink(file.link, new_name, dir_fd=copy)
+        return file.mtime_ns
+    source = open_listed(origin, name, file, what)
+    try:
+        status = os.fstat(source)
+        target = os.open(new_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=copy)
+        try:
+            if not _reflinked(source, target):
+                _copy_bytes(source, target)
+            if os.fstat(target).st_size != file.size:
+                raise Absent(f"{what}: {file.path or name} has changed meanwhile")
+            os.fchmod(target, stat.S_IMODE(status.st_mode) & 0o777)
+            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        finally:
+            os.close(target)
+        return status.st_mtime_ns
+    finally:
+        os.close(source)
+
+
+def _check_untouched(base: int, source: str, times: Dict[SavedFile, int], what: str) -> None:
+    """Refuse a copy whose source was written to meanwhile. A file that is gone by now was copied whole before.
+
+    Raises:
+        Absent: a file has another modification time than when it was copied.
+    """
+    for folder_parts, entries in by_folder(source, list(times)).items():
+        with suppress(FileNotFoundError, NotADirectoryError), open_folder(base, folder_parts) as origin:
+            for name, file in entries:
+                with suppress(FileNotFoundError):
+                    now = os.stat(name, dir_fd=origin, follow_symlinks=False).st_mtime_ns
+                    if file.link is None and now != times[file]:
+                        raise Absent(f"{what}: {file.path or name} was written to meanwhile")
+
+
+def _reflinked(source: int, target: int) -> bool:
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise
+        return False
+    return True
+
+
+def _copy_bytes(source: int, target: int) -> None:
+    while True:
+        block = memoryview(os.read(source, _BLOCK))
+        if not block:
+            return
+        while block:
+            block = block[os.write(target, block) :]
+
+
+def _put_in_place(temporary: str, workshop: int, name: str, shelf: int, single: bool, target: str) -> None:
+    try:
+        if single:
+            os.link(temporary, name, src_dir_fd=workshop, dst_dir_fd=shelf, follow_symlinks=False)
+        else:
+            # A folder that is renamed replaces an empty one at most; both are this save then.
+            os.rename(temporary, name, src_dir_fd=workshop, dst_dir_fd=shelf)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise Exists(f"{target} is there already") from None
+        raise StoreError(f"{target}: {describe(error)}") from error
+
+
+def _is_there(name: str, folder: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove(root: Path, temporary: str, workshop: int) -> None:
+    with suppress(OSError):
+        os.unlink(temporary, dir_fd=workshop)
+        return
+    shutil.rmtree(os.path.join(root, TEMPORARY, temporary), ignore_errors=True)
