@@ -73,6 +73,7 @@ class Clerk:
         self._scan_failed = False
         self._next_scan = time.monotonic()
         self._next_latest = time.monotonic()
+        self._looking = True
         self._stopping = False
         self._ended_well = False
         self._thread = threading.Thread(target=self._run, name="clerk", daemon=True)
@@ -110,6 +111,10 @@ class Clerk:
         since = self._saving.looking_since
         if since is not None and time.monotonic() - since > self._scan_timeout:
             self._give_up(f"looking for saves takes longer than {self._scan_timeout:g}s; is the file system there?")
+
+    def stop_looking(self) -> None:
+        """Look for no saves any more until :meth:`finish`: the program is dead, and what it left torn stands still."""
+        self._looking = False
 
     def finish(self, ended_well: bool) -> None:
         """Do what is waiting, look for saves a last time, and return when that is done or hangs in the file system.
@@ -164,7 +169,7 @@ class Clerk:
                 stopping = self._stopping
             # Saves before words, and one word at a time, so that a talkative program does not keep its saves waiting.
             self._publish_said()
-            if self._saving.watches and not stopping and time.monotonic() >= self._next_scan:
+            if self._saving.watches and self._looking and not stopping and time.monotonic() >= self._next_scan:
                 self._scan()
             self._write_note()
             self._write_latest(everything=stopping)
@@ -175,7 +180,7 @@ class Clerk:
     def _patience(self) -> Optional[float]:
         """Seconds until something is due without anyone asking for it; None if nothing will be."""
         times = []
-        if self._saving.watches:
+        if self._saving.watches and self._looking:
             times.append(self._next_scan)
         if self._latest:
             times.append(self._next_latest)

@@ -83,7 +83,7 @@ class _Run:
         self._journal = self._execution.root.journal(self._execution.attempt)
         self._relay = Relay(lambda line: self._clerk.take_line(line))
         self._clerk = Clerk(
-            Saving(self._execution),
+            Saving(self._execution, say=self._relay.say),
             self._journal,
             self._relay.say,
             submission.watch_interval,
@@ -103,6 +103,7 @@ class _Run:
             self._relay.start(program.output)
             self._clerk.start()
             ending = self._see_to_end(program)
+            self._clerk.stop_looking()
             if not self._relay.drain(OUTPUT_GRACE):
                 self._relay.say("the program's output has no end: a stranger holds it open; going on without it")
             self._clerk.finish(self._ended_well(ending))
@@ -135,6 +136,9 @@ class _Run:
         """Claim, start, pin."""
         execution, record = self._execution, self._submission.record
         root = execution.root
+        if self._submission.root_prepared:
+            # A root that was made and is not there is an outage, never a start from scratch.
+            root.require()
         root.prepare(record, execution.lineage)
         root.claim(execution.epoch, execution.attempt, record, new_nonce())
         details = {**execution.details(), "host": os.uname().nodename, "pid": os.getpid(), "started_at": time.time()}
