@@ -13,8 +13,6 @@ from prefect_dispatch.errors import DispatchError, UsageError
 from prefect_dispatch.format.exit_codes import ExitCode
 from prefect_dispatch.format.printable import printable, shorten
 
-_INTERNAL = 70
-"""EX_SOFTWARE of BSD's sysexits.h: a mistake of ours."""
 _MOST = 1500
 """Characters of an error that are shown; a value that it names may be of any length."""
 
@@ -41,7 +39,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except Exception as error:
-        return _fail(f"internal error: {type(error).__name__}: {error}; set DISPATCH_DEBUG=1 for details", _INTERNAL)
+        text = f"internal error: {type(error).__name__}: {error}; set DISPATCH_DEBUG=1 for details"
+        return _fail(text, ExitCode.INTERNAL)
 
 
 def _write_anything() -> None:
