@@ -67,7 +67,9 @@ class Execution:
 
 @pytest.fixture(params=["posix", "memory"])
 def bench(request, tmp_path) -> Workbench:
-    return Workbench(PosixStore(tmp_path / "root") if request.param == "posix" else MemoryStore())
+    store = PosixStore(tmp_path / "root") if request.param == "posix" else MemoryStore()
+    store.probe()
+    return Workbench(store)
 
 
 @pytest.fixture

@@ -151,9 +151,10 @@ def test_a_bar_and_a_folder_of_nobody_are_notes_at_most(root, bench, execution):
 
 
 def test_a_folder_that_is_no_root_has_a_fault_and_is_not_touched(bench):
+    before = bench.store.folders("")
     (fault,) = LineageRoot(bench.store).check()
     assert fault.place == "format.json"
-    assert bench.store.folders("") == []
+    assert bench.store.folders("") == before
 
 
 def test_a_link_and_a_name_that_is_not_utf8_are_faults_and_the_check_goes_on(root, bench, execution, tmp_path):

@@ -39,7 +39,9 @@ def opened() -> Opened:
 @pytest.fixture(params=["posix", "memory"])
 def stores(request, tmp_path):
     if request.param == "posix":
-        return PosixStore(tmp_path / "digits"), PosixStore(tmp_path / ".dispatch")
+        stores = PosixStore(tmp_path / "digits"), PosixStore(tmp_path)
+        stores[0].probe()
+        return stores
     return MemoryStore(), MemoryStore()
 
 

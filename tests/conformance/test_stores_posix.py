@@ -419,3 +419,22 @@ def test_a_long_ledger_is_listed_in_about_the_time_of_a_bare_scan(store, folder)
 
     # Twice is the aim, measured by a benchmark; this only catches a stat for each name, which is far above it.
     assert best(store.ledger("pub").names) < 4 * best(scan)
+
+
+def test_a_root_that_is_gone_is_not_made_anew_by_a_writer(tmp_path):
+    # given a root that was there, and is away with its file system
+    store = PosixStore(tmp_path / "root")
+    store.probe()
+    ledger = store.ledger("record")
+    ledger.create("one")
+    (tmp_path / "root").rename(tmp_path / "away")
+    # when
+    with pytest.raises(StoreUnreachable, match="is not there; is its file system mounted"):
+        ledger.create("two")
+    with pytest.raises(StoreUnreachable):
+        store.make_folder("exec")
+    # then
+    assert not (tmp_path / "root").exists()
+    (tmp_path / "away").rename(tmp_path / "root")
+    ledger.create("two")
+    assert ledger.names() == ["one", "two"]

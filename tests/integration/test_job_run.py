@@ -364,6 +364,7 @@ def test_an_exit_entry_that_cannot_be_written_is_told_in_the_log(job: Any) -> No
 
 def test_the_journal_is_listed_once_and_writers_side_by_side_leave_no_gap(job: Any) -> None:
     listed: list[str] = []
+    job.lineage_root.prepare("")
     mine, other = (job.lineage_root.journal(job.attempt()) for _ in range(2))
     names = mine._ledger.names
     mine._ledger.names = lambda after="": listed.append(after) or names(after)

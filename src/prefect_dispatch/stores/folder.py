@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from prefect_dispatch.errors import Absent, NotDurable, StoreError
+from prefect_dispatch.errors import Absent, NotDurable, StoreError, StoreUnreachable
 from prefect_dispatch.format.manifest import MAX_NAME_BYTES
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -93,6 +93,19 @@ def open_root(root: Path, make: bool = False) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def open_made_root(root: Path) -> Iterator[int]:
+    """Open a root to write into it. Only a probe makes one: what a root that is gone would be is another, empty one.
+
+    Raises:
+        StoreUnreachable: it is not there.
+    """
+    if not os.path.isdir(root):
+        raise StoreUnreachable(f"store {root} is not there; is its file system mounted?")
+    with open_root(root) as descriptor:
+        yield descriptor
 
 
 def make_root(root: Path) -> None:

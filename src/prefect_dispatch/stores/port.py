@@ -19,6 +19,7 @@ class Ledger(Protocol):
         Raises:
             Exists: the name is there, by whomever; nothing was changed, and that name is durable.
             NotDurable: the name may be there, and a crash may take it back.
+            StoreUnreachable: the store's root is not there; only a probe makes it.
             StoreError: the store failed; the name may or may not have been created.
         """
         ...

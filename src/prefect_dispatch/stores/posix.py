@@ -19,6 +19,7 @@ from prefect_dispatch.stores.folder import (
     make_folders,
     open_below,
     open_folder,
+    open_made_root,
     open_root,
     split_path,
     told_as_store_errors,
@@ -83,7 +84,7 @@ class PosixStore:
     def make_folder(self, path: str) -> None:
         """Make a folder durably."""
         what, parts = os.path.join(self._root, path), split_path(path)
-        with told_as_store_errors(what), open_root(self._root, make=True) as root:
+        with told_as_store_errors(what), open_made_root(self._root) as root:
             make_folders(root, parts)
         self._kept.add(path)
 

@@ -65,7 +65,7 @@ def _nearest(path: Path) -> Path:
 
 def open_index(record_root: str) -> Ledger:
     """The ledger of open lineages of a record root."""
-    return PosixStore(check_root(record_root) / ".dispatch").ledger("open")
+    return PosixStore(check_root(record_root)).ledger(".dispatch/open")
 
 
 def open_record(record_root: str, lineage: str, clock: Clock, writer: str | None = None) -> Record:
