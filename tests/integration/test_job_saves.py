@@ -344,3 +344,15 @@ def test_a_scan_past_its_timeout_exits_194(job: Any) -> None:
 
     assert ended.returncode == 194, ended.stderr
     assert b"takes longer than 0.3s" in ended.stdout
+
+
+@pytest.mark.parametrize("place", ["save/.complete", "save.complete"])
+def test_a_marker_that_stays_empty_is_not_passed_over_in_silence(job: Any, place: str) -> None:
+    ended = job.python(
+        WAIT + "os.mkdir(folder + '/save'); open(folder + '/save/w', 'w').write('x')\n"
+        f"open(folder + '/{place}', 'w').close()\n"
+    )
+
+    assert ended.returncode == 194
+    assert b"is empty, so its save has no step" in ended.stdout
+    assert job.publications() == []

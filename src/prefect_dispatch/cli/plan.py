@@ -37,6 +37,6 @@ def show_plan(planned: Plan) -> None:
     print_table(plan_table(planned))
     count = len(planned.substitutions)
     if count:
-        say(f"{count} rule{'s' if count > 1 else ''} replaced by the nearest safe form")
+        say(f"{count} rule{'s are' if count > 1 else ' is'} not as declared; the last column says why")
     for note in planned.notes:
         say(note)

@@ -8,6 +8,7 @@ from typing import Any
 from prefect_dispatch.cli.output import print_json, print_table, report_faults, say
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
 from prefect_dispatch.errors import DispatchError
+from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.model.state import Landing, LineageState
 from prefect_dispatch.pictures.history import History, history_of, resumed_words
 from prefect_dispatch.supervisor.assemble import root_view_of
@@ -53,7 +54,7 @@ def _show_all(record_root: str, as_json: bool) -> int:
     if as_json:
         print_json(summaries)
     else:
-        print_table([{name: _cell(value) for name, value in each.items()} for each in summaries])
+        print_table([{**{name: _cell(each[name]) for name in each}, "final_save": _save(each)} for each in summaries])
         if not summaries:
             print(f"no lineage in {record_root}")
     return code
@@ -112,6 +113,14 @@ def _state_word(state: LineageState) -> tuple[str, str]:
     if execution.ended is not None:
         return "between executions", f"{submission.epoch(execution.restart)} ended as {execution.ended.cause}"
     return str(execution.state), f"{submission.epoch(execution.restart)} on {', '.join(execution.nodes) or '?'}"
+
+
+def _save(summary: dict[str, Any]) -> str:
+    """A final save in words, as the tables of executions say it."""
+    if not summary["final_save"]:
+        return ""
+    publication = Publication.parse(summary["final_save"])
+    return f"{publication.epoch} step {publication.step}"
 
 
 def _cell(value: Any) -> str:

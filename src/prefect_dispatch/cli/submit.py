@@ -77,7 +77,8 @@ def supervise_here(job: ResolvedJob) -> int:
             file=sys.stderr,
         )
         return 1
-    print(f"lineage {job.spec.lineage} {finished.outcome}: {printable(finished.detail)}")
+    said = finished.detail.removeprefix(f"{finished.outcome}: ")
+    print(f"lineage {job.spec.lineage} {finished.outcome}: {printable(said)}")
     return 0 if finished.outcome is Outcome.SUCCEEDED else 1
 
 
@@ -126,6 +127,7 @@ def _supervise_apart(job: ResolvedJob) -> int:
     copy.write_text(spec.model_dump_json(), encoding="utf-8")
     record = open_record(job.record_root, spec.lineage, SystemClock())
     before = record.refresh().carried_by
+    print(f"lineage {spec.lineage} is open; starting a process that carries it", flush=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "prefect_dispatch.cli", "submit", str(copy), "--wait"],

@@ -9,6 +9,7 @@ import sys
 from datetime import timedelta
 from typing import List, NoReturn, Optional, Sequence, Tuple
 
+from prefect_dispatch import __version__
 from prefect_dispatch.errors import DispatchError, UsageError
 from prefect_dispatch.format.exit_codes import ExitCode
 from prefect_dispatch.format.printable import printable, shorten
@@ -69,7 +70,7 @@ def _dispatch(given: List[str]) -> int:
     if options.name == "env":
         return commands.show_environment()
     shows = {"latest": commands.show_latest, "list": commands.show_list, "check": commands.show_check}
-    return shows[options.name](options.root, options.json)
+    return shows[options.name](getattr(options, "place", None) or options.root, options.json)
 
 
 def _split(given: List[str]) -> Tuple[List[str], List[str]]:
@@ -82,6 +83,7 @@ def _split(given: List[str]) -> Tuple[List[str], List[str]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="dispatch-job", description="Runs a job's program, and publishes and finds its saves.")
+    parser.add_argument("--version", action="version", version=f"dispatch-job {__version__}")
     commands = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
@@ -109,17 +111,16 @@ def _parser() -> argparse.ArgumentParser:
         ("list", "print all publications, in order"),
     ):
         show = add(name, text)
-        _add_root(show, "--root")
-    _add_root(add("check", "verify a root against the format; prints each fault, exits 65 if there is one"), "root")
+        _add_root(show)
+    check = add("check", "verify a root against the format; prints each fault, exits 65 if there is one")
+    check.add_argument("place", metavar="ROOT", nargs="?", help="the same as --root")
+    _add_root(check)
     return parser
 
 
-def _add_root(command: argparse.ArgumentParser, name: str) -> None:
+def _add_root(command: argparse.ArgumentParser) -> None:
     text = "a lineage's root, <root>/<lineage> (default: $DISPATCH_ROOT)"
-    if name.startswith("-"):
-        command.add_argument(name, metavar="ROOT", help=text)
-    else:
-        command.add_argument(name, metavar="ROOT", nargs="?", help=text)
+    command.add_argument("--root", metavar="ROOT", help=text)
     command.add_argument("--json", action="store_true", help="print JSON")
 
 

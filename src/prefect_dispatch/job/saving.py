@@ -70,7 +70,9 @@ class Saving:
             found = self._watch.look(self._execution.folder, ended_well)
         finally:
             self.looking_since = None
-        publications = (self._publish_found(save) for save in found)
+        publications = [self._publish_found(save) for save in found]
+        if ended_well:
+            self._watch.check_nothing_left()
         return [publication for publication in publications if publication is not None]
 
     def publish_said(self, save: CheckpointSave) -> Publication:

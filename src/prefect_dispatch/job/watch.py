@@ -59,6 +59,14 @@ class Watch(Protocol):
         """Take note that a save was dealt with, so that it is not found again until its sign changes."""
         ...
 
+    def check_nothing_left(self) -> None:
+        """Find out, after the last look at what a program left that ended well, that all of it could be published.
+
+        Raises:
+            Unpublishable: something is meant as a save and cannot be one.
+        """
+        ...
+
 
 def watch_for(saves: Saves, clock: Callable[[], float] = time.monotonic) -> Optional[Watch]:
     """The watch for a source of saves; None where the program itself says what is whole."""
@@ -89,10 +97,12 @@ class MarkerWatch:
     def __init__(self, marker: str) -> None:
         self._marker = marker
         self._seen: Dict[Found, _Mark] = {}
+        self._empty: List[str] = []
         self._done: Dict[str, _Mark] = {}
 
     def look(self, folder: str, ended_well: bool = False) -> List[Found]:
         """Return the marked saves, the lowest step first."""
+        self._empty = []
         self._seen = self._marked(folder)
         found = [save for save, mark in self._seen.items() if self._done.get(save.path) != mark]
         return sorted(found, key=lambda save: (save.step or 0, save.path))
@@ -107,6 +117,13 @@ class MarkerWatch:
         """Take note of what the marker of a path said."""
         self._done[found.path] = self._seen[found]
 
+    def check_nothing_left(self) -> None:
+        """An empty marker is one that is being written, but not any more when its program has ended."""
+        if self._empty:
+            raise Unpublishable(
+                f"marker {self._empty[0]!r} is empty, so its save has no step; write the step into it, in decimal"
+            )
+
     def _marked(self, folder: str) -> Dict[Found, _Mark]:
         marked: Dict[Found, _Mark] = {}
 
@@ -119,7 +136,7 @@ class MarkerWatch:
                         f"marker {self._marker!r} marks the execution's own folder, which is no save; "
                         "write each save to a file or folder of its own inside of it"
                     )
-                mark = _read_mark(os.path.join(folder, path, self._marker))
+                mark = self._mark_of(os.path.join(folder, path, self._marker))
                 if mark is not None:
                     marked[Found(path, mark.step, True)] = mark
                 return []
@@ -127,7 +144,7 @@ class MarkerWatch:
             for entry in entries:
                 if entry.name + self._marker in files:
                     place = os.path.join(path, entry.name)
-                    mark = _read_mark(os.path.join(folder, place + self._marker))
+                    mark = self._mark_of(os.path.join(folder, place + self._marker))
                     if mark is not None:
                         marked[Found(place, mark.step)] = mark
                 elif entry.is_folder:
@@ -136,6 +153,12 @@ class MarkerWatch:
 
         walk(folder, take)
         return marked
+
+    def _mark_of(self, marker: str) -> Optional[_Mark]:
+        mark = _read_mark(marker)
+        if mark is None and os.path.isfile(marker):
+            self._empty.append(marker)
+        return mark
 
 
 class SettleWatch:
@@ -178,6 +201,9 @@ class SettleWatch:
     def still_whole(self, folder: str, found: Found) -> bool:
         """Whether nothing of the save has changed since it was looked at."""
         return _fingerprint(os.path.join(folder, found.path)) == self._seen[found.path][0]
+
+    def check_nothing_left(self) -> None:
+        """Whatever there was has settled by then."""
 
     def done_with(self, found: Found) -> None:
         """Take note of what a path looked like."""

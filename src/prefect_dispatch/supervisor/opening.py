@@ -143,5 +143,6 @@ def _check_same(lineage: str, opened: Opened, finished: Finished | None, job: Re
     if fields:
         raise LineageError(
             f"lineage {lineage!r} is open with another spec: {', '.join(fields)} differ; "
-            "submit the spec that it was opened with, or supersede it"
+            "submit the spec that it was opened with, or give the new one a lineage name of its own; "
+            "to supersede it is not in this version"
         )
