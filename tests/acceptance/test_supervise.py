@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 # Saves a counter under a marker, tells its progress, and waits for the test's word before it ends.
 PROGRAM = """
@@ -291,3 +295,27 @@ def test_the_jobs_outcome_is_the_records_word_also_when_prefect_has_lost_the_run
     # then
     assert done.returncode == 0, done.stderr
     assert "digits succeeded" in done.stdout
+
+
+def test_the_readmes_own_program_and_job_do_what_it_says(operator):
+    # given the program, the job and the commands of the README, with steps that take no second
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    program, job, *commands = (
+        block
+        for language in ("python", "yaml", "sh")
+        for block in re.findall(rf"^```{language}\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    )
+    (operator.folder / "train.py").write_text(program.replace("time.sleep(1)", "time.sleep(0.02)"))
+    (operator.folder / "job.yaml").write_text(job)
+    script = commands[-1].replace(". .venv/bin/activate", "set -e")
+    environment = operator.environment()
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    # when
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=operator.folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    # then
+    assert done.returncode == 0, done.stderr
+    assert "lineage first succeeded" in done.stdout
+    assert "first: succeeded" in done.stdout
+    assert "published step 30" in done.stdout
