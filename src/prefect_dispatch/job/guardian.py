@@ -67,9 +67,10 @@ class Guardian:
 
     def _start(self, command: Sequence[str], environment: Dict[str, str], output: int) -> None:
         failure, failed = os.pipe()
+        guardian = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(command, environment, output, failed)
+            _become(command, environment, output, failed, guardian)
         os.close(failed)
         text = os.read(failure, 512)
         os.close(failure)
@@ -145,11 +146,11 @@ class Guardian:
             pass  # The wrapper is gone; the pipe for orders says so too.
 
 
-def _become(command: Sequence[str], environment: Dict[str, str], output: int, failed: int) -> NoReturn:
+def _become(command: Sequence[str], environment: Dict[str, str], output: int, failed: int, guardian: int) -> NoReturn:
     """Turn the forked child into the program; on failure write why into ``failed``."""
     try:
         os.setsid()
-        die_with_parent()
+        die_with_parent(guardian)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             try:
                 signal.signal(number, signal.SIG_DFL)

@@ -37,9 +37,15 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent is gone."""
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent is gone; end at once if it went before the kernel was told.
+
+    Args:
+        parent: the pid of the process that forked this one.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)
 
 
 def kill_all(

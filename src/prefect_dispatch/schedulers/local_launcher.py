@@ -68,12 +68,15 @@ def _run(folder: ObjectFolder, process: Record) -> Record:
 
 
 def _start(description: Record, environment: Record) -> subprocess.Popen[bytes]:
-    libc = ctypes.CDLL(None)
+    libc, launcher = ctypes.CDLL(None), os.getpid()
 
     def before_exec() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         # Without its launcher nobody would end a wrapper that lingers (prctl(2)).
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != launcher:
+            # It died before the kernel was told, which then says nothing.
+            os._exit(1)
 
     return subprocess.Popen(
         description["arguments"],

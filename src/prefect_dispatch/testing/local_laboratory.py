@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -118,10 +119,17 @@ class LocalLaboratory:
 
     async def close(self) -> None:
         """End what still runs by killing its launchers, and fail unless that takes everything along."""
-        for pid in self.started():
-            if str(LAUNCHER).encode() in _words(pid, "cmdline"):
-                os.kill(pid, signal.SIGKILL)
-        await self.until(lambda: not self.started(), "everything started is gone")
+
+        def gone() -> bool:
+            started = self.started()
+            for pid in started:
+                # Each time anew: a launcher that was just forking when it was killed has left another one.
+                if str(LAUNCHER).encode() in _words(pid, "cmdline"):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            return not started
+
+        await self.until(gone, "everything started is gone")
 
     def environment(self) -> Mapping[str, str]:
         """The least environment of a process that counts as this laboratory's."""

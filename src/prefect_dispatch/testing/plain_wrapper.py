@@ -24,11 +24,18 @@ def main(arguments: list[str]) -> int:
     if (word, option, dashes) != ("run", "--submission", "--"):
         raise SystemExit(f"plain_wrapper: {arguments} is not 'run --submission FILE -- COMMAND'")
     token = json.loads(Path(submission).read_bytes())["token"]
-    libc = ctypes.CDLL(None)
+    libc, wrapper = ctypes.CDLL(None), os.getpid()
+
+    def before_exec() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != wrapper:
+            # It died before the kernel was told, which then says nothing.
+            os._exit(1)
+
     program = subprocess.Popen(
         command,
         env={**os.environ, "DISPATCH_ATTEMPT": f"{token}-{os.environ['DISPATCH_RESTART']}"},
-        preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+        preexec_fn=before_exec,
     )
 
     def forward(number: int, frame: FrameType | None) -> None:
