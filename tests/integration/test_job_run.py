@@ -397,7 +397,7 @@ def test_what_goes_wrong_between_fork_and_exec_is_no_exit_of_the_program(job: An
     ended = changed(
         job,
         "import prefect_dispatch.job.guardian as guardian\n"
-        "def fail(): raise ValueError('no such luck')\n"
+        "def fail(*_): raise ValueError('no such luck')\n"
         "guardian.die_with_parent = fail",
         "touch",
         "ran",
