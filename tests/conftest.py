@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -10,3 +11,7 @@ from hypothesis import settings
 settings.register_profile("own", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") or os.environ.get("CI_RUN_MARK") else "own")
+
+# Whoever runs the tests in the background ignores these, and every process that a test starts would inherit it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)

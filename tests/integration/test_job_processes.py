@@ -85,6 +85,23 @@ def test_the_notice_reaches_the_program_as_the_signal_that_it_asked_for(job: Any
     assert job.exit_note().reason is ExitReason.NOTICE
 
 
+def test_a_signal_that_was_ignored_from_the_start_is_no_notice(job: Any, end: Any) -> None:
+    program = WRITE_PID + "tell('leader')\ntime.sleep(60)\n"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = job.start(*python(program), notice=notice(10, "USR1"))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    job.pid("leader")
+
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    end(process)
+
+    (entry,) = job.journal("notice")
+    assert entry["cause"] == "SIGTERM received"
+
+
 def test_case_24_the_notice_reaches_a_program_behind_a_shell(job: Any, end: Any) -> None:
     program = WRITE_PID + (
         "signal.signal(signal.SIGTERM, lambda *_: (tell('noticed'), sys.exit(0)))\ntell('leader')\ntime.sleep(60)\n"
