@@ -84,6 +84,23 @@ def test_ends_that_no_rule_recovers_finish_as_what_they_are(cause: Cause, outcom
     assert isinstance(step, Finish) and step.outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("cause", "detail", "said"),
+    [
+        (Cause.FAILED, "exit 2", "exit 2"),
+        (Cause.FAILED, "", "no exit is known"),
+        (Cause.PREEMPTED, "reclaimed", "preempted: reclaimed"),
+    ],
+)
+def test_a_failed_job_does_not_say_twice_that_it_failed(cause: Cause, detail: str, said: str) -> None:
+    story = Story({"recovery": {cause.value: {"action": "fail"}}}, PLAIN)
+    story.submit()
+
+    story.tell(Ended(n=1, restart=0, cause=cause, detail=detail))
+
+    assert story.step() == Finish(outcome=Outcome.FAILED, detail=said)
+
+
 def test_an_intent_is_looked_for_and_never_submitted_again() -> None:
     story = Story()
     story.intend()

@@ -77,8 +77,7 @@ def supervise_here(job: ResolvedJob) -> int:
             file=sys.stderr,
         )
         return 1
-    said = finished.detail.removeprefix(f"{finished.outcome}: ")
-    print(f"lineage {job.spec.lineage} {finished.outcome}: {printable(said)}")
+    print(f"lineage {job.spec.lineage} {finished.outcome}: {printable(finished.detail)}")
     return 0 if finished.outcome is Outcome.SUCCEEDED else 1
 
 

@@ -43,6 +43,11 @@ class _End:
         """Its detail as the end of a sentence."""
         return f": {self.detail}" if self.detail else ""
 
+    @property
+    def told_of_failure(self) -> str:
+        """What there is to say behind the outcome ``failed``: that word is not said twice."""
+        return self.detail or "no exit is known" if self.cause is Cause.FAILED else f"{self.cause}{self.told}"
+
 
 @dataclass(frozen=True)
 class _Situation:
@@ -162,7 +167,7 @@ def _after_end(here: _Situation, submission: SubmissionState, end: _End) -> Step
     if end.cause is Cause.FAILED and end.exit_code in opened.spec.recovery.final_exit_codes:
         return _finish(here, Outcome.FAILED, f"exit code {end.exit_code} is never run again{end.told}")
     if rule.action is Action.FAIL:
-        return _finish(here, Outcome.FAILED, f"{end.cause}{end.told}")
+        return _finish(here, Outcome.FAILED, end.told_of_failure)
     if rule.action is Action.HOLD:
         return _hold_after(state, submission, end, None, f"{end.cause}{end.told}")
     if state.spent.get(end.cause, 0) > rule.budget:

@@ -61,10 +61,11 @@ async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporte
 
     async def after_each(advanced: Advanced) -> None:
         faults = supervisor.root.faults if supervisor.root is not None else ()
-        for trouble in (advanced.trouble, *faults):
+        told = [(advanced.trouble, "advance.trouble"), *((fault, "root.trouble") for fault in faults)]
+        for trouble, action in told:
             if trouble and trouble not in troubles:
                 troubles.add(trouble)
-                logger.warning("%s", trouble, extra={"action": "scheduler.trouble"})
+                logger.warning("%s", trouble, extra={"action": action})
         reporter.soon("progress", progress.update(advanced.state))
 
     happening = await drive(supervisor, carrier=carrier, after_each=after_each)
