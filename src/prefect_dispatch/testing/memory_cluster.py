@@ -21,7 +21,7 @@ Effect = Callable[[datetime], None]
 
 
 class MemoryCluster:
-    """What a scheduler schedules, without a face: see :class:`~prefect_dispatch.testing.memory_scheduler.MemoryScheduler`.
+    """What the in-memory scheduler schedules, and the test's hands on it; the port is not here.
 
     Time is the clock's alone. What is due by it happens, in the order in which it is due and at the time at which it is
     due, with the next call of anything.
@@ -79,6 +79,11 @@ class MemoryCluster:
         now = self._catch_up()
         return frozenset(each.attempt for each in self.processes.values() if each.live(now))
 
+    def next_due(self) -> datetime | None:
+        """When the next thing happens that no hand and no call is needed for; None for never."""
+        self._catch_up()
+        return self._due[0][0] if self._due else None
+
     def start(self, object: ObjectRef, node: str = "node-1") -> None:
         """Let a queued object run.
 
@@ -101,8 +106,8 @@ class MemoryCluster:
         now = self._catch_up()
         found = self._objects[object]
         exit = Exit(code=code) if signal is None else Exit(signal=signal)
-        if found.state not in (ObjectState.RUNNING, ObjectState.ENDING):
-            raise ValueError(f"object {object} is {found.state}; nothing of it can exit")
+        if found.attempt not in self.processes or found.is_over or self.processes[found.attempt].ended_at is not None:
+            raise ValueError(f"object {object} is {found.state}; nothing of restart {found.restart} can exit")
         self._end_processes(found.attempt, now)
         if found.nodes and found.nodes[0] in self._cut_off:
             self._untold[found.attempt] = exit
@@ -193,14 +198,14 @@ class MemoryCluster:
         Raises:
             ValueError: the object may not be restarted: a test that does it anyway tests nothing.
         """
-        self._catch_up()
+        now = self._catch_up()
         if not self._objects[object].restarts_allowed:
             raise ValueError(f"object {object} may not be restarted by the scheduler")
         if not self._objects[object].is_over:
             self.end(object, cause, evidence="restarted by the scheduler", lingers=True)
         if not accounted:
             self._objects[object] = self._objects[object].without_last_end()
-        self._again(object, self._clock())
+        self._again(object, now)
 
     def purge(self, object: ObjectRef) -> None:
         """Forget an object now."""

@@ -17,6 +17,8 @@ from prefect_dispatch.testing.memory_object import MemoryObject
 from prefect_dispatch.testing.scheduler_shape import Shape
 from prefect_dispatch.testing.scripted_answer import Answer, accepts
 
+AT_ONCE = accepts()
+
 
 class MemoryScheduler(MemoryCluster):
     """Implements the port; everything else is the test's hand on it and its look at the truth.
@@ -82,13 +84,13 @@ class MemoryScheduler(MemoryCluster):
         self._reach()
         if token in self.find_errors:
             raise self.find_errors[token]
-        made = self.objects(token)
-        if len(made) > 1:
-            refs = ", ".join(str(each.ref) for each in made)
-            raise Ambiguous(f"token {token!r} is carried by {len(made)} objects: {refs}")
-        if made and self._known(made[0].ref) is None:
-            raise Ambiguous(f"token {token!r} is not known; ended objects are purged after a while")
-        return made[0].ref if made else None
+        made = [each.ref for each in self.objects(token)]
+        known = [ref for ref in made if self._known(ref) is not None]
+        if len(known) > 1:
+            raise Ambiguous(f"token {token!r} is carried by {len(known)} objects: {', '.join(map(str, known))}")
+        if made and not known:
+            raise Ambiguous(f"token {token!r} is not known; ended objects are purged, and nothing accounts for them")
+        return known[0] if known else None
 
     async def observe(self, objects: Collection[ObjectRef]) -> Mapping[ObjectRef, Observation]:
         """See the port."""
@@ -107,7 +109,7 @@ class MemoryScheduler(MemoryCluster):
             if object in self._objects:
                 self._stop(object, how, at)
 
-        await self._answer(self._stop_answers, stop)
+        await self._answer(self._stop_answers, stop, AT_ONCE)
 
     async def set_restarts(self, object: ObjectRef, allowed: bool) -> None:
         """See the port. A restart that is under way already is not taken back by it."""
@@ -137,7 +139,7 @@ class MemoryScheduler(MemoryCluster):
             if now.is_over and not now.purged and now.restart + 1 == expected_restart:
                 self._again(object, at)
 
-        await self._answer(self._requeue_answers, run_again)
+        await self._answer(self._requeue_answers, run_again, AT_ONCE)
 
     def log(self, object: ObjectRef) -> str | None:
         """See the port: the file that the request named."""
@@ -156,7 +158,7 @@ class MemoryScheduler(MemoryCluster):
         """Give the answers to the next calls of stop; after them every call is accepted."""
         self._stop_answers.extend(answers)
 
-    async def _answer(self, answers: deque[Answer], effect: Effect, otherwise: Answer = accepts()) -> None:
+    async def _answer(self, answers: deque[Answer], effect: Effect, otherwise: Answer) -> None:
         now = self._reach()
         answer = answers.popleft() if answers else otherwise
         if answer.takes_effect_after is not None:

@@ -53,17 +53,26 @@ SLURM = Shape(
     capabilities=Capabilities(scheduler="slurm", requeue=True, time_limit=True),
     ending_for=timedelta(seconds=30),
     linger=timedelta(seconds=60),
-    node_lost_after=timedelta(seconds=300),
+    node_lost_after=timedelta(seconds=600),
     restarts_by_itself=True,
     restart_delay=timedelta(seconds=121),
     count_rises_while_ending=True,
     purge_after=timedelta(seconds=300),
     accounting=True,
 )
-"""Slurm with slurmdbd, as slurm.conf(5) has its defaults."""
+"""Slurm with accounting, ``PreemptMode=REQUEUE`` and otherwise the defaults of slurm.conf(5).
+
+- ``ending_for``: ``KillWait``, the 30 s between SIGTERM and SIGKILL; the job is COMPLETING meanwhile.
+- ``linger``: no default, for nothing is meant to live on. It is what ``UnkillableStepTimeout`` (60 s) was made for:
+  processes that hang in the kernel and end later than Slurm waits for them.
+- ``node_lost_after``: twice ``SlurmdTimeout`` (300 s), measured on a cluster of 22.05.
+- ``restart_delay``: a requeued job waits until its old credential has expired, ``cred_expire`` (120 s) and a second.
+- ``count_rises_while_ending``: measured on the same cluster; a requeued job is PENDING and COMPLETING at once.
+- ``purge_after``: ``MinJobAge`` (300 s); slurmdbd answers on.
+"""
 
 SLURM_WITHOUT_ACCOUNTING = replace(SLURM, accounting=False)
-"""Slurm whose controller is all there is to ask: five minutes after its end an object was never there."""
+"""The same where slurmctld is all there is to ask: five minutes after its end an object might never have been."""
 
 KUBERNETES = Shape(
     capabilities=Capabilities(scheduler="kubernetes", requeue=False, time_limit=True, restart_bound=NOTHING),
@@ -71,4 +80,12 @@ KUBERNETES = Shape(
     node_lost_after=timedelta(seconds=350),
     purge_after=timedelta(hours=1),
 )
-"""A batch/v1 Job with ``backoffLimit: 0``."""
+"""A batch/v1 Job with ``backoffLimit: 0`` and one pod, which is never replaced; there is no count of restarts.
+
+- ``ending_for``: ``terminationGracePeriodSeconds`` is 30 by default; the pod is Terminating meanwhile.
+- ``node_lost_after``: 50 s until a node is unreachable (kube-controller-manager's ``--node-monitor-grace-period``; 40 s
+  before 1.32), and 300 s that pods tolerate it (the toleration that DefaultTolerationSeconds adds). The containers of
+  an unreachable node go on until its kubelet is back.
+- ``purge_after``: ``ttlSecondsAfterFinished`` has no default and nothing is purged without it; an hour is an
+  adapter's own choice. Nothing answers for a Job that was deleted.
+"""
