@@ -9,18 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState, Observation
 from prefect_dispatch.model.spec import Resources
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.testing.local_laboratory import LocalLaboratory
+from prefect_dispatch.testing.manual_clock import ManualClock
+from prefect_dispatch.testing.memory_scheduler import MemoryScheduler
 from prefect_dispatch.testing.plain_request import plain_request
-from prefect_dispatch.testing.scheduler_conformance import SchedulerCase, SchedulerConformance
+from prefect_dispatch.testing.scheduler_conformance import SchedulerCase, SchedulerConformance, assert_consistent
+from prefect_dispatch.testing.scheduler_shape import KUBERNETES, SLURM, SLURM_WITHOUT_ACCOUNTING, Shape
 from prefect_dispatch.testing.scripted_answer import refuses
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
 
 
 class LocalCase:
+    restarts_by_itself = False
+
     def __init__(self, folder: Path) -> None:
         self.laboratory = LocalLaboratory(folder)
         self.scheduler = self.another()
@@ -42,6 +48,9 @@ class LocalCase:
             await self.scheduler.submit(self.lasting())
         return await self.scheduler.submit(self.lasting())
 
+    async def preempt(self, object: ObjectRef) -> None:
+        await self.scheduler.preempt(object)
+
     async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
         return await self.laboratory.until_state(self.scheduler, object, state)
 
@@ -56,6 +65,7 @@ class ScriptedCase:
         start = datetime(2026, 1, 1, tzinfo=UTC)
         self.scheduler = ScriptedScheduler(lambda: start + timedelta(seconds=next(seconds)), capabilities)
         self.codes: dict[str, int] = {}
+        self.restarts_by_itself = requeue
 
     def another(self) -> ScriptedScheduler:
         return self.scheduler
@@ -75,6 +85,12 @@ class ScriptedCase:
     async def submit_behind(self) -> ObjectRef:
         return await self.scheduler.submit(self.lasting())
 
+    async def preempt(self, object: ObjectRef) -> None:
+        if self.scheduler.objects(object.token)[0].restarts_allowed:
+            self.scheduler.restart(object)
+        else:
+            self.scheduler.end(object, Cause.PREEMPTED)
+
     async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
         observation = (await self.scheduler.observe([object]))[object]
         if observation.state is ObjectState.QUEUED and state is not ObjectState.QUEUED:
@@ -84,6 +100,52 @@ class ScriptedCase:
         observation = (await self.scheduler.observe([object]))[object]
         assert observation.state is state
         return observation
+
+
+class MemoryCase:
+    """The in-memory scheduler in a real one's shape, with two slots; time passes by the clock alone."""
+
+    def __init__(self, folder: Path, shape: Shape) -> None:
+        self.folder = folder
+        self.clock = ManualClock()
+        self.scheduler = MemoryScheduler(self.clock.now, shape, slots=2)
+        self.restarts_by_itself = shape.restarts_by_itself
+        self.codes: dict[str, int] = {}
+
+    def another(self) -> MemoryScheduler:
+        return self.scheduler
+
+    def exiting(self, code: int) -> SubmissionRequest:
+        request = self.lasting()
+        self.codes[request.token] = code
+        return request
+
+    def lasting(self) -> SubmissionRequest:
+        return plain_request(self.folder, "train", log=self.folder / "log")
+
+    def impossible(self) -> SubmissionRequest:
+        self.scheduler.script_submit(refuses("resources.nodes 2: there is one node"))
+        return self.lasting()
+
+    async def submit_behind(self) -> ObjectRef:
+        for _ in range(2):
+            await self.scheduler.submit(self.lasting())
+        return await self.scheduler.submit(self.lasting())
+
+    async def preempt(self, object: ObjectRef) -> None:
+        self.scheduler.preempt(object)
+
+    async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
+        for _ in range(1000):
+            observation = (await self.scheduler.observe([object]))[object]
+            assert_consistent(observation)
+            if observation.state is state:
+                return observation
+            if observation.state is ObjectState.RUNNING and object.token in self.codes:
+                self.scheduler.exit(object, self.codes[object.token])
+            else:
+                self.clock.turn(timedelta(seconds=1))
+        raise AssertionError(f"{object} is never {state}")
 
 
 class TestLocal(SchedulerConformance):
@@ -99,3 +161,12 @@ class TestScripted(SchedulerConformance):
     @pytest.fixture
     async def case(self, tmp_path: Path, requeue: bool) -> SchedulerCase:
         return ScriptedCase(tmp_path, requeue)
+
+
+@pytest.mark.parametrize(
+    "shape", [SLURM, SLURM_WITHOUT_ACCOUNTING, KUBERNETES], ids=["slurm", "slurmctld", "kubernetes"]
+)
+class TestMemory(SchedulerConformance):
+    @pytest.fixture
+    async def case(self, tmp_path: Path, shape: Shape) -> SchedulerCase:
+        return MemoryCase(tmp_path, shape)

@@ -68,17 +68,18 @@ class MemoryObject:
         """Whether the current restart has ended."""
         return self.state is ObjectState.ENDED
 
-    def observation(self, *, count_rises: bool = False) -> Observation:
+    def observation(self, *, count_rises: bool, earlier_ends: bool) -> Observation:
         """What the scheduler says of it.
 
         Args:
             count_rises: whether the count is the next restart's already while this one is ending.
+            earlier_ends: whether the ends of earlier restarts are told.
         """
         next_shown = count_rises and self.end_to_come is not None and self.end_to_come.again
         return Observation(
             state=self.state,
             restart=self.restart + 1 if next_shown else self.restart,
-            ended=self.ended,
+            ended=tuple(end for end in self.ended if earlier_ends or end.restart == self.restart),
             nodes=self.nodes,
             started_at=self.started_at,
             evidence=f"{self.ref.scheduler}: {self.state}",

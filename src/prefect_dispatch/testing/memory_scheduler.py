@@ -170,7 +170,9 @@ class MemoryScheduler(MemoryCluster):
             raise answer.error
 
     def _observation(self, object: MemoryObject) -> Observation:
-        told = object.observation(count_rises=self._shape.count_rises_while_ending)
+        told = object.observation(
+            count_rises=self._shape.count_rises_while_ending, earlier_ends=self._shape.earlier_ends
+        )
         word = self.unknown.get(object.ref.token)
         if word is None:
             return told

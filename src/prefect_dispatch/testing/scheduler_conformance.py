@@ -3,14 +3,21 @@
     class TestMyScheduler(SchedulerConformance):
         @pytest.fixture
         async def case(self):
-            yield MyCase(…)
+            case = MyCase(…)
+            yield case
+            await case.close()
 
-Run with pytest and pytest-asyncio in its auto mode. One case is one test's fresh world.
+Run with pytest and pytest-asyncio in its auto mode. One case is one test's fresh world: see :class:`SchedulerCase` for
+what it has to offer, and docs/adapter.md for a whole adapter with its case. The suite knows no scheduler's own words
+and sleeps nowhere: all waiting is the case's, which may turn a clock or poll a cluster. What only some schedulers do
+(run an object again on request, or by themselves) is tested where the capabilities or the case say so.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
 
@@ -21,6 +28,9 @@ from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import ObjectRef, ObjectState, Observation
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.port import Scheduler
+
+MANY = 12
+"""How many objects are submitted where there should be many; a case has room to run two of them."""
 
 
 class SchedulerCase(Protocol):
@@ -49,6 +59,15 @@ class SchedulerCase(Protocol):
 
     async def submit_behind(self) -> ObjectRef:
         """Submit a lasting job that stays queued for as long as the test goes on."""
+        ...
+
+    @property
+    def restarts_by_itself(self) -> bool:
+        """Whether what was preempted and may restart runs again without anybody's request."""
+        ...
+
+    async def preempt(self, object: ObjectRef) -> None:
+        """Have the capacity of a running object taken away; return once the scheduler has begun to."""
         ...
 
     async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
@@ -101,6 +120,14 @@ class SchedulerConformance:
             assert end.ended_at is not None and observation.started_at is not None
             assert end.ended_at >= observation.started_at
 
+    async def test_an_ended_object_is_still_found(self, case: SchedulerCase) -> None:
+        """A supervisor that comes after the end learns of it by the token."""
+        object = await case.scheduler.submit(case.exiting(0))
+        await case.wait_until(object, ObjectState.ENDED)
+
+        assert await case.scheduler.find(object.token) == object
+        assert await case.another().find(object.token) == object
+
     async def test_an_end_stands(self, case: SchedulerCase) -> None:
         """What was said of an end is said again, from anywhere, whatever is asked afterwards."""
         object = await case.scheduler.submit(case.exiting(0))
@@ -130,6 +157,40 @@ class SchedulerConformance:
         assert sorted(object.token for object in answer) == sorted([first.token, second.token])
         assert await case.scheduler.observe([]) == {}
 
+    async def test_many_objects_are_observed_at_once(self, case: SchedulerCase) -> None:
+        """Each of many objects, queued or running, is told apart from the others in one answer."""
+        requests = [case.lasting() for _ in range(MANY)]
+
+        objects = [await case.scheduler.submit(request) for request in requests]
+
+        assert [object.token for object in objects] == [request.token for request in requests]
+        assert len({object.id for object in objects}) == MANY
+        answer = await case.scheduler.observe(objects)
+        assert set(answer) == set(objects)
+        for observation in answer.values():
+            assert observation.state in (ObjectState.QUEUED, ObjectState.RUNNING)
+            assert_consistent(observation)
+
+    async def test_calls_at_the_same_time_do_not_mix(self, case: SchedulerCase) -> None:
+        """Submissions, looks and stops of several callers, all at once, each get their own answer."""
+        stopped = await case.submit_behind()
+        requests = [case.lasting() for _ in range(MANY)]
+        callers = [case.scheduler, case.another()]
+
+        objects, _, nothing, _ = await asyncio.gather(
+            asyncio.gather(*(callers[n % 2].submit(request) for n, request in enumerate(requests))),
+            callers[0].stop(stopped, None),
+            callers[1].find(new_token()),
+            callers[0].observe([stopped]),
+        )
+
+        assert [object.token for object in objects] == [request.token for request in requests]
+        assert len({object.id for object in objects}) == MANY
+        assert nothing is None
+        found = await asyncio.gather(*(callers[n % 2].find(object.token) for n, object in enumerate(objects)))
+        assert found == objects
+        assert (await case.wait_until(stopped, ObjectState.ENDED)).ended[-1].cause is Cause.STOPPED
+
     async def test_a_running_job_is_stopped_once(self, case: SchedulerCase) -> None:
         """A stop ends it as stopped; a second one changes nothing."""
         for how in (None, Notice("TERM", timedelta(seconds=1))):
@@ -153,6 +214,67 @@ class SchedulerConformance:
         ended = await case.wait_until(object, ObjectState.ENDED)
         assert ended.started_at is None
         assert ended.ended[-1].cause is Cause.STOPPED and ended.ended[-1].nodes == ()
+
+    async def test_a_stopped_object_never_comes_back(self, case: SchedulerCase) -> None:
+        """A stop forbids the restarts that were allowed, and the next job runs without the stopped one's return."""
+        object = await case.scheduler.submit(replace(case.lasting(), restarts_allowed=True))
+        await case.wait_until(object, ObjectState.RUNNING)
+
+        await case.scheduler.stop(object, None)
+
+        said = await case.wait_until(object, ObjectState.ENDED)
+        assert said.restart == 0 and [end.cause for end in said.ended] == [Cause.STOPPED]
+        await self._let_others_run(case)
+        assert (await case.scheduler.observe([object]))[object] == said
+
+    async def test_a_preempted_object_that_may_not_restart_stays_ended(self, case: SchedulerCase) -> None:
+        """Whether the request forbade restarts or the switch did, it ends as preempted and that is all."""
+        for switched in (False, True):
+            object = await case.scheduler.submit(replace(case.lasting(), restarts_allowed=switched))
+            await case.wait_until(object, ObjectState.RUNNING)
+            if switched:
+                await case.scheduler.set_restarts(object, False)
+
+            await case.preempt(object)
+
+            said = await case.wait_until(object, ObjectState.ENDED)
+            assert said.restart == 0 and [end.cause for end in said.ended] == [Cause.PREEMPTED]
+            await self._let_others_run(case)
+            assert (await case.scheduler.observe([object]))[object] == said
+
+    async def test_a_restart_by_the_scheduler_has_the_next_number(self, case: SchedulerCase) -> None:
+        """The run that was preempted is over before its successor counts, and is told of where it is accounted for."""
+        object = await case.scheduler.submit(replace(case.lasting(), restarts_allowed=True))
+        await case.wait_until(object, ObjectState.RUNNING)
+
+        await case.preempt(object)
+
+        began = (await case.scheduler.observe([object]))[object]
+        assert_consistent(began)
+        if not case.restarts_by_itself:
+            said = await case.wait_until(object, ObjectState.ENDED)
+            assert said.restart == 0 and [end.cause for end in said.ended] == [Cause.PREEMPTED]
+            return
+        again = await case.wait_until(object, ObjectState.RUNNING)
+        assert again.restart == 1 and again.started_at is not None
+        assert_consistent(again)
+        assert [end.cause for end in again.ended] in ([], [Cause.PREEMPTED])
+        assert all(end.ended_at is None or end.ended_at <= again.started_at for end in again.ended)
+
+    async def test_a_stop_reaches_what_is_on_its_way_to_its_next_restart(self, case: SchedulerCase) -> None:
+        """Preempted, then stopped before it runs again: it ends, and nothing of it starts any more."""
+        object = await case.scheduler.submit(replace(case.lasting(), restarts_allowed=True))
+        await case.wait_until(object, ObjectState.RUNNING)
+        await case.preempt(object)
+
+        await case.scheduler.stop(object, None)
+
+        said = await case.wait_until(object, ObjectState.ENDED)
+        assert_consistent(said)
+        assert said.ended[-1].cause in (Cause.PREEMPTED, Cause.STOPPED)
+        assert said.restart == 0 or said.started_at is None
+        await self._let_others_run(case)
+        assert (await case.scheduler.observe([object]))[object] == said
 
     async def test_a_stop_of_nothing_is_nothing(self, case: SchedulerCase) -> None:
         """An object that is not there may be stopped, as one that is gone."""
@@ -187,7 +309,8 @@ class SchedulerConformance:
 
         again = await case.wait_until(object, ObjectState.ENDED)
         assert again.restart == 1
-        assert [end.restart for end in again.ended] == [0, 1]
+        assert [end.restart for end in again.ended][-1] == 1
+        assert_consistent(again)
 
     async def test_a_job_that_has_its_restart_already_is_not_requeued(self, case: SchedulerCase) -> None:
         """A requeue of a past restart is done already, or refused; it never ends a run."""
@@ -200,6 +323,36 @@ class SchedulerConformance:
             pass
 
         assert (await case.scheduler.observe([object]))[object] == running
+
+    async def test_a_log_may_be_asked_for_at_any_time(self, case: SchedulerCase) -> None:
+        """The name of a log says where it is, and does not say that it is there."""
+        object = await case.scheduler.submit(case.exiting(0))
+        absent = object.model_copy(update={"id": "999999", "token": new_token()})
+
+        before = case.scheduler.log(object)
+        await case.wait_until(object, ObjectState.ENDED)
+
+        assert case.scheduler.log(object) == before
+        assert before is None or before.startswith("/")
+        assert case.scheduler.log(absent) is None
+
+    async def _let_others_run(self, case: SchedulerCase) -> None:
+        """Let as much happen as it takes another job to run to its end."""
+        other = await case.scheduler.submit(case.exiting(0))
+        await case.wait_until(other, ObjectState.ENDED)
+
+
+def assert_consistent(observation: Observation) -> None:
+    """Check that an observation does not contradict itself; see :class:`Observation`."""
+    numbers = [end.restart for end in observation.ended]
+    assert numbers == sorted(set(numbers)), observation
+    over = observation.state is ObjectState.ENDED
+    assert (numbers[-1:] == [observation.restart]) is over, observation
+    assert all(number <= observation.restart for number in numbers), observation
+    if observation.state is ObjectState.QUEUED:
+        assert observation.nodes == () and observation.started_at is None, observation
+    if observation.state is ObjectState.RUNNING:
+        assert observation.nodes and observation.started_at is not None, observation
 
 
 async def _refusal(call: Awaitable[object]) -> str:

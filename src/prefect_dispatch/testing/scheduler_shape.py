@@ -28,6 +28,7 @@ class Shape:
         keeps_time_limits: whether an object is ended when the time limit of its request has passed.
         purge_after: how long after its end an object is forgotten; None for never.
         accounting: whether something else still answers for what was forgotten.
+        earlier_ends: whether the ends of earlier restarts are told beside the current one's.
     """
 
     capabilities: Capabilities
@@ -42,6 +43,7 @@ class Shape:
     keeps_time_limits: bool = True
     purge_after: timedelta | None = None
     accounting: bool = False
+    earlier_ends: bool = True
 
     @property
     def name(self) -> str:
@@ -71,8 +73,9 @@ SLURM = Shape(
 - ``purge_after``: ``MinJobAge`` (300 s); slurmdbd answers on.
 """
 
-SLURM_WITHOUT_ACCOUNTING = replace(SLURM, accounting=False)
-"""The same where slurmctld is all there is to ask: five minutes after its end an object might never have been."""
+SLURM_WITHOUT_ACCOUNTING = replace(SLURM, accounting=False, earlier_ends=False)
+"""The same where slurmctld is all there is to ask: it knows how often a job was restarted, but not how those runs
+ended, and five minutes after its end a job might never have been."""
 
 KUBERNETES = Shape(
     capabilities=Capabilities(scheduler="kubernetes", requeue=False, time_limit=True, restart_bound=NOTHING),
