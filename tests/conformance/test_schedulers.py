@@ -15,10 +15,9 @@ from prefect_dispatch.model.spec import Resources
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.testing.local_laboratory import LocalLaboratory
-from prefect_dispatch.testing.manual_clock import ManualClock
-from prefect_dispatch.testing.memory_scheduler import MemoryScheduler
+from prefect_dispatch.testing.memory_case import MemoryCase
 from prefect_dispatch.testing.plain_request import plain_request
-from prefect_dispatch.testing.scheduler_conformance import SchedulerCase, SchedulerConformance, assert_consistent
+from prefect_dispatch.testing.scheduler_conformance import SchedulerCase, SchedulerConformance
 from prefect_dispatch.testing.scheduler_shape import KUBERNETES, SLURM, SLURM_WITHOUT_ACCOUNTING, Shape
 from prefect_dispatch.testing.scripted_answer import refuses
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
@@ -100,52 +99,6 @@ class ScriptedCase:
         observation = (await self.scheduler.observe([object]))[object]
         assert observation.state is state
         return observation
-
-
-class MemoryCase:
-    """The in-memory scheduler in a real one's shape, with two slots; time passes by the clock alone."""
-
-    def __init__(self, folder: Path, shape: Shape) -> None:
-        self.folder = folder
-        self.clock = ManualClock()
-        self.scheduler = MemoryScheduler(self.clock.now, shape, slots=2)
-        self.restarts_by_itself = shape.restarts_by_itself
-        self.codes: dict[str, int] = {}
-
-    def another(self) -> MemoryScheduler:
-        return self.scheduler
-
-    def exiting(self, code: int) -> SubmissionRequest:
-        request = self.lasting()
-        self.codes[request.token] = code
-        return request
-
-    def lasting(self) -> SubmissionRequest:
-        return plain_request(self.folder, "train", log=self.folder / "log")
-
-    def impossible(self) -> SubmissionRequest:
-        self.scheduler.script_submit(refuses("resources.nodes 2: there is one node"))
-        return self.lasting()
-
-    async def submit_behind(self) -> ObjectRef:
-        for _ in range(2):
-            await self.scheduler.submit(self.lasting())
-        return await self.scheduler.submit(self.lasting())
-
-    async def preempt(self, object: ObjectRef) -> None:
-        self.scheduler.preempt(object)
-
-    async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
-        for _ in range(1000):
-            observation = (await self.scheduler.observe([object]))[object]
-            assert_consistent(observation)
-            if observation.state is state:
-                return observation
-            if observation.state is ObjectState.RUNNING and object.token in self.codes:
-                self.scheduler.exit(object, self.codes[object.token])
-            else:
-                self.clock.turn(timedelta(seconds=1))
-        raise AssertionError(f"{object} is never {state}")
 
 
 class TestLocal(SchedulerConformance):
