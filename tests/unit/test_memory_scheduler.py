@@ -414,6 +414,23 @@ async def test_an_answer_that_is_partial_is_an_error_and_a_word_nobody_knows_is_
         await bench.scheduler.observe([plain, odd])
 
 
+async def test_two_objects_with_one_token_have_processes_of_their_own() -> None:
+    # Given a submission that was handed over twice
+    bench = Bench(KUBERNETES)
+    request = plain_request(Path("/"), "train")
+    first, second = await bench.scheduler.submit(request), await bench.scheduler.submit(request)
+
+    # When one of them exits
+    bench.scheduler.exit(first)
+
+    # Then the other lives on, and both are there to be seen
+    assert bench.scheduler.living() == {f"{request.token}-0"}
+    assert [each.object for each in bench.scheduler.processes.values()] == [first, second]
+    assert [each.live(bench.clock.now()) for each in bench.scheduler.processes.values()] == [False, True]
+    with pytest.raises(Ambiguous, match="2 objects"):
+        await bench.scheduler.find(request.token)
+
+
 HANDS: list[Callable[[MemoryScheduler, ObjectRef], None]] = [
     lambda scheduler, object: scheduler.start(object),
     lambda scheduler, object: scheduler.exit(object),

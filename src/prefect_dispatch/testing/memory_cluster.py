@@ -34,7 +34,8 @@ class MemoryCluster:
 
     Attributes:
         requests: the last request, by token.
-        processes: the processes of every execution that ever ran, by attempt.
+        processes: the processes of every execution that ever ran, by attempt; those of a second object that was given
+            the same token, by attempt, ``+`` and the object's id.
     """
 
     def __init__(self, clock: Callable[[], datetime], shape: Shape, slots: int | None = None) -> None:
@@ -88,9 +89,12 @@ class MemoryCluster:
         """Let a queued object run.
 
         Raises:
-            ValueError: it is not queued.
+            ValueError: it is not queued, or the node is cut off.
         """
-        self._start(object, node, self._catch_up())
+        now = self._catch_up()
+        if node in self._cut_off:
+            raise ValueError(f"{node} is cut off; nothing can start there")
+        self._start(object, node, now)
 
     def exit(self, object: ObjectRef, code: int = 0, signal: int | None = None) -> None:
         """Let the program of the current restart exit by itself, also while it is being ended or is cut off.
@@ -106,17 +110,20 @@ class MemoryCluster:
         now = self._catch_up()
         found = self._objects[object]
         exit = Exit(code=code) if signal is None else Exit(signal=signal)
-        if found.attempt not in self.processes or found.is_over or self.processes[found.attempt].ended_at is not None:
+        runs = self.processes.get(self._key(found))
+        if found.is_over or runs is None or runs.ended_at is not None:
             raise ValueError(f"object {object} is {found.state}; nothing of restart {found.restart} can exit")
-        self._end_processes(found.attempt, now)
-        if found.nodes and found.nodes[0] in self._cut_off:
-            self._untold[found.attempt] = exit
+        self._end_processes(self._key(found), now)
+        if self._is_cut_off(found):
+            self._untold[self._key(found)] = exit
         else:
             self._exited(object, exit, now)
 
     def end_processes(self, attempt: str) -> None:
         """Let the processes of an execution end, whatever the scheduler says or will say of it."""
-        self._end_processes(attempt, self._catch_up())
+        now = self._catch_up()
+        for key in [key for key, each in self.processes.items() if each.attempt == attempt]:
+            self._end_processes(key, now)
 
     def preempt(self, object: ObjectRef) -> None:
         """Take the capacity of a running object away: notice, its end and, as the shape has it, its next restart.
@@ -145,15 +152,15 @@ class MemoryCluster:
         if self._cut_off.pop(node, None) is None:
             return
         for object in [each for each in self._objects.values() if node in each.nodes and not each.is_over]:
-            untold = self._untold.pop(object.attempt, None)
+            untold = self._untold.pop(self._key(object), None)
             if untold is not None:
                 self._exited(object.ref, untold, now)
             elif object.state is ObjectState.ENDING:
                 self._finish(object.ref, object.restart, now)
-        current = {each.attempt for each in self._objects.values() if not each.is_over}
-        for each in list(self.processes.values()):
-            if each.node == node and each.ended_at is None and each.attempt not in current:
-                self._end_processes(each.attempt, now)
+        current = {self._key(each) for each in self._objects.values() if not each.is_over}
+        for key, each in list(self.processes.items()):
+            if each.node == node and each.ended_at is None and key not in current:
+                self._end_processes(key, now)
         self._fill_slots(now)
 
     def begin_ending(self, object: ObjectRef, *, again: bool = False) -> None:
@@ -223,7 +230,7 @@ class MemoryCluster:
     def _start(self, ref: ObjectRef, node: str, at: datetime) -> None:
         running = self._objects[ref].running(at, node)
         self._objects[ref] = running
-        self.processes[running.attempt] = Processes(attempt=running.attempt, node=node, began_at=at)
+        self.processes[self._key(running)] = Processes(attempt=running.attempt, object=ref, node=node, began_at=at)
         limit = self.requests[ref.token].resources.time_limit
         if limit is not None and self._shape.keeps_time_limits:
             self._at(at + limit, lambda due: self._time_out(ref, running.restart, due))
@@ -256,9 +263,10 @@ class MemoryCluster:
         """Set out to end what runs; its processes live until it has ended, and for the shape's linger after that."""
         found = self._objects[ref].ending(end)
         self._objects[ref] = found
+        key = self._key(found)
         # Nothing reaches a node that is cut off, a notice as little as a kill.
-        if noticed and found.nodes[0] not in self._cut_off:
-            self.processes[found.attempt] = replace(self.processes[found.attempt], noticed_at=at)
+        if noticed and not self._is_cut_off(found):
+            self.processes[key] = replace(self.processes[key], noticed_at=at)
         if self._shape.ending_for is not None:
             self._at(at + grace + self._shape.ending_for, lambda due: self._finish(ref, found.restart, due))
             self._catch_up()
@@ -279,15 +287,14 @@ class MemoryCluster:
         end = found.end_to_come
         if found.state is not ObjectState.ENDING or found.restart != restart or end is None:
             return
-        if found.nodes and found.nodes[0] in self._cut_off:
-            return
-        self._over(ref, end, at, lingers=True)
+        if not self._is_cut_off(found):
+            self._over(ref, end, at, lingers=True)
 
     def _over(self, ref: ObjectRef, end: Ending, at: datetime, *, lingers: bool = False) -> None:
         over = self._objects[ref].over(at, end)
         self._objects[ref] = over
-        if over.nodes and over.nodes[0] not in self._cut_off:
-            self._end_processes(over.attempt, at + self._shape.linger if lingers else at)
+        if not self._is_cut_off(over):
+            self._end_processes(self._key(over), at + self._shape.linger if lingers else at)
         if end.again:
             self._again(ref, at)
             if end.stopped:
@@ -315,10 +322,18 @@ class MemoryCluster:
             lost = Ending(cause=Cause.NODE_LOST, evidence=f"{node} was lost", again=self._restarts(found))
             self._over(found.ref, found.end_to_come or lost, at)
 
-    def _end_processes(self, attempt: str, at: datetime) -> None:
-        known = self.processes.get(attempt)
+    def _key(self, object: MemoryObject) -> str:
+        known = self.processes.get(object.attempt)
+        ours = known is None or known.object == object.ref
+        return object.attempt if ours else f"{object.attempt}+{object.ref.id}"
+
+    def _is_cut_off(self, object: MemoryObject) -> bool:
+        return any(node in self._cut_off for node in object.nodes)
+
+    def _end_processes(self, key: str, at: datetime) -> None:
+        known = self.processes.get(key)
         if known is not None and (known.ended_at is None or at < known.ended_at):
-            self.processes[attempt] = replace(known, ended_at=at)
+            self.processes[key] = replace(known, ended_at=at)
 
     def _fill_slots(self, at: datetime) -> None:
         """Start what waits, in its order, on the nodes that are free."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from prefect_dispatch.model.observation import ObjectRef
+
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
@@ -12,6 +14,7 @@ class Processes:
 
     Attributes:
         attempt: the execution's.
+        object: the object that it is a run of.
         node: where they run.
         began_at: when they began.
         noticed_at: when they were asked to end by themselves; None for never.
@@ -19,6 +22,7 @@ class Processes:
     """
 
     attempt: str
+    object: ObjectRef
     node: str
     began_at: datetime
     noticed_at: datetime | None = None
