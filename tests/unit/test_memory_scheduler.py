@@ -178,6 +178,7 @@ async def test_a_node_that_is_back_in_time_loses_nothing() -> None:
         bench.scheduler.heal(node)
 
     # Then one goes on for good and of the other is told how it exited
+    assert bench.scheduler.living() == {f"{stays.token}-0"}
     bench.turn(SLURM.node_lost_after)
     assert await bench.state(stays) == (ObjectState.RUNNING, 0)
     (end,) = (await bench.look(exits)).ended
@@ -323,21 +324,36 @@ async def test_a_time_limit_ends_what_runs(shape: Shape) -> None:
 
 
 async def test_a_time_limit_is_each_restarts_own() -> None:
-    # Given a job that was preempted just before its limit
+    # Given a job that was preempted long before its limit
     bench = Bench(SLURM)
-    object = await bench.submit(time_limit=MINUTE)
-    bench.turn(59 * SECOND)
+    object = await bench.submit(time_limit=10 * MINUTE)
+    bench.turn(MINUTE)
     bench.scheduler.preempt(object)
-
-    # When its next restart has run for less than that
     bench.turn(30 * SECOND + SLURM.restart_delay)
     assert await bench.state(object) == (ObjectState.RUNNING, 1)
-    bench.turn(59 * SECOND)
 
-    # Then it runs on until it is at its own limit
+    # When the first run's limit is over, the second runs on until it is at its own
+    bench.turn(10 * MINUTE - SECOND)
     assert await bench.state(object) == (ObjectState.RUNNING, 1)
     bench.turn(SECOND)
     assert (await bench.look(object)).state is ObjectState.ENDING
+
+
+async def test_the_grace_of_one_restart_is_not_the_next_ones() -> None:
+    # Given a preempted job that exits early in its grace, runs again and is preempted again
+    bench = Bench(replace(SLURM, restart_delay=timedelta(0)))
+    object = await bench.submit()
+    bench.scheduler.preempt(object)
+    bench.turn(10 * SECOND)
+    bench.scheduler.exit(object, 1)
+    assert await bench.state(object) == (ObjectState.RUNNING, 1)
+    bench.scheduler.preempt(object)
+
+    # When the first grace is over, the second is not
+    bench.turn(20 * SECOND)
+    assert await bench.state(object) == (ObjectState.ENDING, 2)
+    bench.turn(10 * SECOND)
+    assert await bench.state(object) == (ObjectState.RUNNING, 2)
 
 
 async def test_all_that_is_due_happens_in_its_order_and_at_its_time() -> None:
