@@ -144,6 +144,23 @@ async def test_where_slurm_cancels_what_it_preempts_the_restart_that_never_comes
     site.assert_never_submitted_twice()
 
 
+async def test_a_restart_that_comes_when_its_bound_is_over_is_stopped_and_the_job_goes_on() -> None:
+    # Given a preempted job whose restart was waited for in vain
+    site = Site(replace(SLURM, restarts_by_itself=False))
+    state = await site.watch(MINUTE)
+    await site.preempt()
+    await site.watch(5 * MINUTE)
+
+    # When it is run again by an admin just before it is replaced
+    site.scheduler.restart(state.newest.object)
+    state = await site.watch(10 * MINUTE)
+
+    # Then that restart was stopped before it began, and its stop is nobody's wish for the job to end
+    assert ran(state) == ["g0n1r0 preempted", "g0n1r1 stopped", "g0n2r0 running"]
+    assert site.scheduler.living() == {state.newest.attempt(0)}
+    site.assert_never_submitted_twice()
+
+
 @every_shape
 async def test_a_lost_node_is_replaced_while_its_processes_live_on(shape: Shape) -> None:
     # Given a job whose node drops off the network
