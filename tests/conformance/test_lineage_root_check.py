@@ -190,3 +190,56 @@ def test_a_source_of_another_attempt_is_a_fault(root, bench, execution):
     bench.write(f"{folder}/{name}", json.dumps({**document, "source": "exec/elsewhere/save"}).encode())
     (fault,) = faults(root)
     assert "its source 'exec/elsewhere/save'" in fault
+
+
+def test_an_execution_that_begins_while_the_root_is_checked_is_no_fault(root, bench, execution, begin, monkeypatch):
+    # given an execution that claims, starts and finishes a part when claims/, but not yet meta/, has been listed
+    folders = bench.store.folders
+
+    def listed_late(path: str) -> list[str]:
+        if path == "meta" and not root.completions().parts:
+            late = begin(0, 3)
+            root.complete(late.epoch, late.attempt, "a")
+        return folders(path)
+
+    monkeypatch.setattr(bench.store, "folders", listed_late)
+    # when / then
+    assert root.check() == []
+    assert len(root.completions().parts) == 1
+
+
+def test_a_part_finished_by_an_execution_that_began_after_the_look_at_meta_is_no_fault(
+    root, bench, execution, begin, monkeypatch
+):
+    # given
+    folders = bench.store.folders
+
+    def listed_late(path: str) -> list[str]:
+        found = folders(path)
+        if path == "exec" and not root.completions().parts:
+            late = begin(0, 3)
+            root.complete(late.epoch, late.attempt, "a")
+        return found
+
+    monkeypatch.setattr(bench.store, "folders", listed_late)
+    # when / then
+    assert faults(root) == []
+    assert len(root.completions().parts) == 1
+
+
+def test_a_listing_that_lacks_an_entry_of_a_journal_is_no_gap(root, bench, execution, monkeypatch):
+    # given a listing under a writer, which may lack a name that is there although it has a later one
+    for text in ("two", "three"):
+        root.journal(execution.attempt).append("status", text=text)
+    ledger = bench.store.ledger
+
+    def with_a_hole(folder: str):
+        found = ledger(folder)
+        if folder.endswith("/journal"):
+            names = found.names()
+            found.names = lambda after="": [name for name in names if name != f"{2:020d}.json"]
+        return found
+
+    monkeypatch.setattr(bench.store, "ledger", with_a_hole)
+    # when / then
+    assert root.check() == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from prefect_dispatch.format import contract
+from prefect_dispatch.format.completion import MAX_KEY_BYTES
 from prefect_dispatch.format.documents import FORMAT
 from prefect_dispatch.format.epoch import MAX_GENERATION, Epoch
 from prefect_dispatch.format.exit_codes import ExitCode
@@ -16,6 +17,7 @@ from prefect_dispatch.format.journal import JournalKind
 from prefect_dispatch.format.manifest import Manifest
 from prefect_dispatch.format.names import MAX_PATH_BYTES
 from prefect_dispatch.format.submission import Submission
+from prefect_dispatch.stores.completions import MAX_COMPLETION_BYTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "format.md"
 
@@ -71,4 +73,6 @@ def test_the_kinds_of_journal_entries_are_all_there(page):
 def test_the_limits_are_the_codes(page):
     assert f"The format, version {FORMAT}" in page
     assert f"**{MAX_PATH_BYTES} bytes**" in page
+    assert f"**{MAX_KEY_BYTES} bytes**" in page
+    assert f"at most {MAX_COMPLETION_BYTES // 1024} KiB" in page
     assert f"0 to {MAX_GENERATION:,}" in page

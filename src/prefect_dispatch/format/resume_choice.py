@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Iterable, List, Union
 
 from prefect_dispatch.errors import MalformedDocument, MalformedName
-from prefect_dispatch.format.epoch import MAX_EPOCH
+from prefect_dispatch.format.epoch import MAX_EPOCH, Epoch
 from prefect_dispatch.format.publication import Publication
 
 LATEST = "latest"
@@ -41,6 +41,16 @@ class ResumeChoice:
         if self.base == SCRATCH:
             return above
         return above or listed
+
+    def admits(self, epoch: Epoch) -> bool:
+        """Whether a part that an execution of this epoch has finished counts as finished.
+
+        It does at or above the floor, or if the base publication can stand on it. So a start from scratch begins all parts
+        anew, and one from a publication keeps those of the executions up to that publication's.
+        """
+        if epoch.number >= self.floor:
+            return True
+        return isinstance(self.base, Publication) and epoch <= self.base.epoch
 
     def encode(self) -> "dict[str, Union[str, int]]":
         """Write it as documents carry it."""

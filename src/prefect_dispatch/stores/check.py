@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Optional
 
-from prefect_dispatch.errors import DispatchError, MalformedName
+from prefect_dispatch.errors import Absent, DispatchError, MalformedDocument, MalformedName
+from prefect_dispatch.format.completion import Completion
 from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import check_manifest_name
 from prefect_dispatch.format.names import split_attempt
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores.claim import Claim, parse_claim_name, read_claim
+from prefect_dispatch.stores.completions import read_completion
 from prefect_dispatch.stores.documents import read_document
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
@@ -96,7 +98,7 @@ class _Check:
         for name in self._names(PRUNED):
             with self._reporting(f"{PRUNED}/{name}"):
                 Publication.parse(name, PRUNED)
-        self._names(DONE)
+        self._check_completions()
         self._check_publications()
         return self._found
 
@@ -135,6 +137,8 @@ class _Check:
     def _check_started(self, started: Started) -> None:
         place = f"{meta_folder(started.attempt)}/started.json"
         claim = self._claims.get(started.epoch)
+        if claim is None and self._is_there(CLAIMS, started.epoch.digits):
+            claim = read_claim(self._store, started.epoch)
         if claim is None:
             self._fault(place, f"it is of epoch {started.epoch}, which nobody has claimed")
         elif claim.attempt != started.attempt:
@@ -161,9 +165,20 @@ class _Check:
         for name in self._names(folder):
             with self._reporting(f"{folder}/{name}"):
                 seq = journal.read(name).seq
-                if seq != last + 1:
+                if not all(self._is_there(folder, f"{between:020d}.json") for between in range(last + 1, seq)):
                     self._fault(f"{folder}/{name}", f"it follows entry {last}; those between are missing")
                 last = seq
+
+    def _check_completions(self) -> None:
+        for name in self._names(DONE):
+            place = f"{DONE}/{name}"
+            with self._reporting(place):
+                part = read_completion(self._store, Completion.parse(name))
+                started = self._started_now(part.attempt)
+                if started is None:
+                    self._fault(place, f"attempt {part.attempt}, which wrote it, has no started.json")
+                elif started.epoch != part.completion.epoch:
+                    self._fault(place, f"it is of epoch {part.completion.epoch}, its attempt of {started.epoch}")
 
     def _check_publications(self) -> None:
         publications: List[Publication] = []
@@ -188,6 +203,26 @@ class _Check:
                     self._note(place, text)
         if publications and not whole_seen and not unknown:
             self._note(PUBLICATIONS, "no published save is whole; nothing can be resumed from")
+
+    def _started_now(self, attempt: str) -> Optional[Started]:
+        """What an execution said of itself, which it may have done only after its folder was looked at."""
+        if attempt not in self._started:
+            try:
+                started = read_started(self._store, attempt)
+            except MalformedDocument:
+                return None  # It is reported at its own place.
+            if started is None:
+                return None
+            self._started[attempt] = started
+        return self._started[attempt]
+
+    def _is_there(self, folder: str, name: str) -> bool:
+        """Whether a name that was not listed is there all the same: writers may be at work, and no listing is a snapshot."""
+        try:
+            self._store.ledger(folder).read(name)
+        except Absent:
+            return False
+        return True
 
     def _attempts(self, parent: str) -> List[str]:
         attempts: List[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, List, Mapping, Optional
 
 from prefect_dispatch.errors import Absent, DuplicateExecution, Exists, StoreUnreachable, UnknownFormat
+from prefect_dispatch.format.completion import Completion
 from prefect_dispatch.format.documents import Json, field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import split_attempt
@@ -12,6 +13,13 @@ from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.check import Fault, check_root
 from prefect_dispatch.stores.claim import Claim, make_claim
+from prefect_dispatch.stores.completions import (
+    Completions,
+    FinishedPart,
+    choose_completions,
+    complete_part,
+    read_completion,
+)
 from prefect_dispatch.stores.documents import create_once, read_document
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
@@ -248,6 +256,49 @@ class LineageRoot:
             MalformedName: a name of ``pub/`` is not a publication's.
         """
         return list_publications(self.store)
+
+    def complete(
+        self, epoch: Epoch, attempt: str, key: str, result: Optional[Mapping[str, Any]] = None, nonce: str = ""
+    ) -> FinishedPart:
+        """Note that this execution has finished one part of the work. Durable when it returns; what the part wrote is not.
+
+        The first entry of an execution for a key stays. The same call again, with its own nonce, is success.
+
+        Args:
+            epoch: the execution's epoch.
+            attempt: its attempt.
+            key: which part, 1 to 146 bytes of UTF-8 without NUL.
+            result: JSON values that say what came of it, such as the file that was written; 64 KiB with all else.
+            nonce: the writer's mark, where the caller retries by itself.
+
+        Raises:
+            Exists: this execution has noted that part already, by another call.
+            UsageError: the key cannot be one, or the result is not JSON or too long.
+        """
+        return complete_part(self.store, epoch, attempt, key, result or {}, nonce)
+
+    def completions(self, choice: Optional[ResumeChoice] = None, below: Optional[Epoch] = None) -> Completions:
+        """Find for each key the entry that counts: that of the greatest epoch which the choice admits. Reads no entry.
+
+        An entry whose epoch nobody has claimed and started is passed over, with the reason: its name is forged.
+
+        Args:
+            choice: from which epochs on a part counts as finished; every one where left out.
+            below: only entries of lesser epochs count. None to take any.
+
+        Raises:
+            MalformedName: ``done/`` holds a malformed name.
+        """
+        return choose_completions(self.store, choice or ResumeChoice(), below)
+
+    def finished_part(self, completion: Completion) -> FinishedPart:
+        """Read what an execution said of a part that it has finished.
+
+        Raises:
+            Absent: there is no such entry.
+            MalformedDocument: it is not an entry, or not the one that its name says.
+        """
+        return read_completion(self.store, completion)
 
     def journal(self, attempt: str) -> Journal:
         """The journal of one execution."""
