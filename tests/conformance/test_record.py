@@ -8,7 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from prefect_dispatch.errors import Exists, MalformedDocument, MalformedName, ReadOnlyLineage, StoreUnreachable
+from prefect_dispatch.errors import (
+    Exists,
+    MalformedDocument,
+    MalformedName,
+    ReadOnlyLineage,
+    StoreError,
+    StoreUnreachable,
+)
 from prefect_dispatch.format.documents import FORMAT, encode
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.facts import CarriedBy, Finished, Opened, Outcome, StopRequested
@@ -298,3 +305,52 @@ def test_a_snapshot_ahead_of_its_facts_does_not_count(make, stores):
     state = make().refresh()
     # then
     assert state.seq == 59
+
+
+def test_reading_all_facts_of_a_record_that_has_gone_on_does_no_harm(make):
+    # given a supervisor that stands behind
+    behind = make()
+    behind.append(opened())
+    other = make()
+    other.refresh()
+    other.append(CarriedBy(flow_run="other"))
+    # when
+    assert len(behind.entries()) == 2
+    # then
+    assert behind.refresh().carried_by == "other"
+    assert behind.append(CarriedBy(flow_run="mine")).seq == 3
+
+
+def test_a_read_that_fails_on_the_way_is_made_good_by_the_next(make, monkeypatch):
+    # given two new facts, of which the second cannot be read for a moment
+    behind, other = make(), make()
+    behind.append(opened())
+    other.refresh()
+    for name in ("one", "two"):
+        other.append(CarriedBy(flow_run=name))
+    read = behind._facts.read
+
+    def fail(name: str) -> bytes:
+        if name == f"{3:020d}.json":
+            raise StoreError("Input/output error")
+        return read(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(behind._facts, "read", fail)
+        with pytest.raises(StoreError, match="Input/output error"):
+            behind.refresh()
+    # when / then
+    assert behind.refresh().carried_by == "two"
+
+
+def test_a_malformed_name_is_named_as_long_as_it_is_there(make, stores):
+    # given
+    make().append(opened())
+    stores[0].ledger("record").create("readme")
+    record = make()
+    # when / then
+    for _ in range(2):
+        with pytest.raises(MalformedName, match="readme"):
+            record.refresh()
+        with pytest.raises(MalformedName, match="readme"):
+            record.append(CarriedBy(flow_run="run"))

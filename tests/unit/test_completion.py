@@ -40,9 +40,9 @@ def test_completions_order_by_key_bytes_then_epoch(one: Completion, other: Compl
 def test_a_key_of_146_bytes_fits_and_one_of_147_is_refused_naming_the_limit() -> None:
     assert len(Completion("a" * MAX_KEY_BYTES, Epoch(0, 1, 0)).name) == 255
     assert len(encode_part("a" * (MAX_KEY_BYTES + 1))) + 21 > 255
-    with pytest.raises(UsageError, match="147 bytes.*at most 146"):
+    with pytest.raises(UsageError, match=r"147 bytes.*at most 146"):
         Completion("a" * 147, Epoch(0, 1, 0))
-    with pytest.raises(UsageError, match="148 bytes.*at most 146"):
+    with pytest.raises(UsageError, match=r"148 bytes.*at most 146"):
         Completion("é" * 74, Epoch(0, 1, 0))
 
 

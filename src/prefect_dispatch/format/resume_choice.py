@@ -45,8 +45,8 @@ class ResumeChoice:
     def admits(self, epoch: Epoch) -> bool:
         """Whether a part that an execution of this epoch has finished counts as finished.
 
-        It does at or above the floor, or if the base publication can stand on it. So a start from scratch begins all parts
-        anew, and one from a publication keeps those of the executions up to that publication's.
+        It does at or above the floor, or not above the base publication's epoch. So a start from scratch begins all
+        parts anew, and one from a publication keeps those of the executions up to that one's.
         """
         if epoch.number >= self.floor:
             return True

@@ -217,7 +217,7 @@ class _Check:
         return self._started[attempt]
 
     def _is_there(self, folder: str, name: str) -> bool:
-        """Whether a name that was not listed is there all the same: writers may be at work, and no listing is a snapshot."""
+        """Whether a name is there, listed or not: writers may be at work, and no listing is a snapshot."""
         try:
             self._store.ledger(folder).read(name)
         except Absent:

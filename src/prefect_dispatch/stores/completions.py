@@ -131,8 +131,8 @@ def read_completion(store: Store, completion: Completion) -> FinishedPart:
 def _doubt(store: Store, epoch: Epoch) -> str:
     """Why no execution of this epoch can have finished anything; empty where one can.
 
-    A forged epoch must not outrank what is really done: an entry counts only where its epoch was claimed, and the one who
-    claimed it has started. Both are written before any entry, so that no race can make an honest one look forged.
+    A forged epoch must not outrank what is really done: an entry counts only where its epoch was claimed, and the one
+    who claimed it has started. Both are written before any entry, so that no race makes an honest one look forged.
     """
     try:
         claim = read_claim(store, epoch)

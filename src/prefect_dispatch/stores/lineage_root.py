@@ -32,7 +32,8 @@ from prefect_dispatch.stores.layout import (
 from prefect_dispatch.stores.pin import Pin, make_pin, read_pin
 from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.publisher import publish_save, publish_state
-from prefect_dispatch.stores.resume import Resume, choose, list_publications
+from prefect_dispatch.stores.resume import Resume, list_publications
+from prefect_dispatch.stores.settled_choice import choose_settled
 from prefect_dispatch.stores.started import Started, read_started
 
 
@@ -200,7 +201,7 @@ class LineageRoot:
             IdentityChanged: the save belongs to a different run; the text names the fields.
             MalformedName: a ledger that the decision depends on holds a malformed name.
         """
-        return choose(self.store, choice or ResumeChoice(), below, identity)
+        return choose_settled(self.store, choice or ResumeChoice(), below, identity)
 
     def publish(
         self,
@@ -260,9 +261,10 @@ class LineageRoot:
     def complete(
         self, epoch: Epoch, attempt: str, key: str, result: Optional[Mapping[str, Any]] = None, nonce: str = ""
     ) -> FinishedPart:
-        """Note that this execution has finished one part of the work. Durable when it returns; what the part wrote is not.
+        """Note that this execution has finished one part of the work. Durable when it returns.
 
-        The first entry of an execution for a key stays. The same call again, with its own nonce, is success.
+        What the part wrote is the caller's to make durable before. The first entry of an execution for a key stays. The
+        same call again, with its own nonce, is success.
 
         Args:
             epoch: the execution's epoch.

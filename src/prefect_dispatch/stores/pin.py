@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from prefect_dispatch.errors import Absent, Exists, MalformedDocument, MalformedName, StoreError
+from prefect_dispatch.errors import Absent, Exists, MalformedDocument, MalformedName
 from prefect_dispatch.format.documents import Json, field
 from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.documents import create_once, read_document
 from prefect_dispatch.stores.layout import RESUME_DOCUMENT, import_path, meta_folder
 from prefect_dispatch.stores.port import Store
-from prefect_dispatch.stores.resume import PassedOver, Resume, choose
+from prefect_dispatch.stores.resume import PassedOver, Resume
+from prefect_dispatch.stores.settled_choice import choose_settled
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
         return pinned
     excluded: Dict[Publication, str] = {}
     while True:
-        resume = choose(store, choice, epoch, identity, excluded)
+        resume = choose_settled(store, choice, epoch, identity, excluded)
         if resume.publication is None:
             pin = Pin(choice, passed_over=resume.passed_over)
             break
@@ -138,16 +140,15 @@ def _import(store: Store, attempt: str, resume: Resume) -> str:
         Absent: it changed while it was copied.
     """
     assert resume.publication is not None and resume.manifest is not None
-    target = import_path(attempt, resume.manifest.source.rpartition("/")[2])
+    name = resume.manifest.source.rpartition("/")[2]
+    target = import_path(attempt, name)
     try:
         store.copy(resume.publication.path, target, resume.manifest.files)
     except Exists:
-        difference = store.difference(target, resume.manifest.files)
-        if difference is not None:
-            raise StoreError(
-                f"{store.location}/{target} is there already and is not the save to resume from: {difference}; "
-                "submit again for an execution of its own"
-            ) from None
+        # It may be another save of that name, by another process of this attempt or by a copy of ours that failed, and
+        # sizes do not tell them apart. So what lies there is not looked at.
+        target = import_path(attempt, f"{new_nonce()}/{name}")
+        store.copy(resume.publication.path, target, resume.manifest.files)
     difference = store.difference(target, resume.manifest.files)
     if difference is not None:
         raise Absent(f"it changed while it was imported: {difference}")

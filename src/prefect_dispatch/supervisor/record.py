@@ -110,13 +110,16 @@ class Record:
             StoreUnreachable: what was read before is not there any more.
             StoreError: the store failed.
         """
-        first = self._state is None
         known = self._state if self._state is not None else self._newest_snapshot()
         self._confirm_stands(known.seq)
-        state = fold(self._entries_after(known.seq), known)
-        self._state = state
-        if first:
+        read = list(self._entries_after(known.seq))
+        state = fold([entry for entry, _ in read], known)
+        if self._state is None:
             self._confirm_end(state.seq)
+        # Both or neither, and only now: where reading failed on the way, the next refresh begins where this one did.
+        self._state = state
+        if read:
+            self._tail = read[-1][1]
         return state
 
     def entries(self) -> list[Entry]:
@@ -126,7 +129,7 @@ class Record:
             MalformedName: a name in ``record/`` is not a fact's.
             MalformedDocument: a fact does not parse, or one is missing in the middle.
         """
-        entries = list(self._entries_after(0))
+        entries = [entry for entry, _ in self._entries_after(0)]
         self._confirm_end(len(entries))
         return entries
 
@@ -226,7 +229,8 @@ class Record:
                 "is the file system of the record mounted?"
             )
 
-    def _entries_after(self, seq: int) -> Iterator[Entry]:
+    def _entries_after(self, seq: int) -> Iterator[tuple[Entry, bytes]]:
+        """The facts behind a number, each with its bytes."""
         while True:
             seq += 1
             try:
@@ -240,9 +244,7 @@ class Record:
                 return
             if entry.seq != seq:
                 raise MalformedDocument(f"{self._place(f'record/{_name(seq)}')} says seq {entry.seq}")
-            if self._state is None or seq > self._state.seq:
-                self._tail = data
-            yield entry
+            yield entry, data
 
     def _confirm_end(self, last: int) -> None:
         """Find names that do not parse, and a gap: a later fact although the next one is confirmed absent."""

@@ -1,0 +1,94 @@
+"""Real processes read at full speed while others write, and some of these are killed: no false gap, nothing goes back.
+
+What a writer's call returned before a look began is in that look, and so is what an earlier look of the same process has
+seen. ``DISPATCH_TESTS_FULL=1`` writes many times as much.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.names import attempt_of, new_token
+from prefect_dispatch.model.fold import fold
+from prefect_dispatch.stores.check import Severity
+
+
+@pytest.fixture
+def told(place) -> str:
+    """Where writers tell what has returned."""
+    return str(place / "told")
+
+
+@pytest.fixture
+def amount(processes, rounds) -> int:
+    return rounds * 5 if processes > 8 else rounds * 2
+
+
+def check_looks(looks) -> None:
+    """Nothing was seen that must not be, and everybody looked more than once, so beside the writers too."""
+    assert [fault for look in looks for fault in look.value["faults"]] == []
+    assert all(look.value["looks"] >= 2 for look in looks), [look.value["looks"] for look in looks]
+
+
+def kill_some(processes: int, kills: bool) -> list[list[float]]:
+    """Every third writer, one after another."""
+    return [[number, 0.15 + 0.05 * number] for number in range(0, processes, 3)] if kills else []
+
+
+@pytest.mark.parametrize("kills", [False, True], ids=["all live", "some are killed"])
+def test_readers_of_a_root_see_all_that_returned_and_no_fault(racers, root, told, processes, amount, kills):
+    # given executions that begin, save, rotate, note parts and end, side by side
+    writers = [
+        {"act": "execute", "root": root.location, "told": told, "submission": number, "times": 2, "count": amount // 4}
+        for number in range(1, processes // 2 + 1)
+    ]
+    # and one journal that several write to
+    shared = attempt_of(new_token(), 0)
+    root.claim(Epoch(0, 1, 9), attempt := shared[:-1] + "9", "record-1", "run-1")
+    root.start(Epoch(0, 1, 9), attempt, {})
+    notes = [{"act": "note", "root": root.location, "told": told, "attempt": attempt, "count": amount}] * 3
+    at = {"root": root.location, "told": told}
+    readers = [
+        {"act": "see_publications", **at},
+        {"act": "see_latest", **at},
+        {"act": "see_completions", **at},
+        {"act": "see_check", **at},
+        {"act": "see_journal", "attempt": attempt, **at},
+        {"act": "see_names", "folder": "pub", "kind": "pub", **at},
+        {"act": "see_names", "folder": "done", "kind": "done", **at},
+        {"act": "see_names", "folder": "claims", "kind": "claims", **at},
+        {"act": "see_names", "folder": f"meta/{attempt}/journal", "kind": attempt, **at},
+    ]
+    # when
+    kill = kill_some(len(writers) + len(notes), kills)
+    runs, looks = racers.race(*writers, *notes, readers=readers, kills=kill)
+    # then
+    check_looks(looks)
+    assert {run.ended for run in runs} <= {"done", "killed", "DuplicateExecution"}, runs
+    assert [run.ended for run in runs].count("killed") == (len(kill) if kills else 0) or kills
+    assert [fault for fault in root.check() if fault.severity is Severity.FAULT] == []
+    assert root.latest().publication is not None
+
+
+@pytest.mark.parametrize("kills", [False, True], ids=["all live", "some are killed"])
+def test_readers_of_a_record_see_no_gap_and_never_go_back(racers, place, record, told, processes, amount, kills):
+    # given supervisors that append by compare-and-append, with a snapshot every 16 facts
+    at = {"record": str(place / "records"), "told": told}
+    writers = [{"act": "carry", "count": amount, **at}] * (processes // 2)
+    readers = [
+        {"act": "see_record", "anew": True, **at},
+        {"act": "see_record", "anew": False, **at},
+        {"act": "see_names", "root": at["record"], "told": told, "folder": "digits/record", "kind": "fact"},
+    ]
+    # when
+    runs, looks = racers.race(*writers, readers=readers, kills=kill_some(len(writers), kills))
+    # then
+    check_looks(looks)
+    entries = record.entries()
+    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+    assert fold(entries) == record.refresh()
+    assert len({entry.nonce for entry in entries}) == len(entries)
+    done = [run for run in runs if run.ended == "done"]
+    assert len(entries) > amount * len(done)
+    assert {run.ended for run in runs} <= {"done", "killed"}
