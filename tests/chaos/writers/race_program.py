@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -126,39 +127,45 @@ class Announcements:
         return {line.removeprefix(f"{kind} ") for line in self._lines if line.startswith(f"{kind} ")}
 
 
-def execute(root: str, told: str, submission: int, times: int, count: int) -> Look:
-    """Executions one after another, each with saves, a rotation that keeps two, messages, parts and a pin."""
-    lineage, tell = open_root(root), Announcements(told).tell
+def execute(root: str, told: str, epoch: int, attempt: str, count: int) -> Look:
+    """An execution that has begun: saves, with a rotation that keeps two, states, messages and parts."""
+    lineage, tell, own = open_root(root), Announcements(told).tell, Epoch.of(epoch)
 
-    def once(epoch: Epoch, attempt: str) -> None:
-        lineage.claim(epoch, attempt, "record-1", attempt)
-        tell(f"claims {epoch.digits}")
-        lineage.start(epoch, attempt, {"host": "node1"})
-        lineage.pin(epoch, attempt, ResumeChoice())
+    def act() -> int:
         written: list[Path] = []
         for step in range(1, count + 1):
             save = Path(root, "exec", attempt, f"step-{step}")
             save.mkdir()
             for name in ("model.bin", "optimizer.bin"):
                 (save / name).write_bytes(b"%d" % step * 100)
-            tell(f"pub {lineage.publish(epoch, attempt, f'exec/{attempt}/step-{step}', step).name}")
+            tell(f"pub {lineage.publish(own, attempt, f'exec/{attempt}/step-{step}', step).name}")
             written.append(save)
             if step % 3 == 0:
-                tell(f"pub {lineage.publish_state(epoch, attempt, f'state of {step}').name}")
+                tell(f"pub {lineage.publish_state(own, attempt, f'state of {step}').name}")
             entry = lineage.journal(attempt).append("status", text=f"step {step}")
             tell(f"{attempt} {entry.seq:020d}.json")
-            key = f"part-{step}"
-            tell(f"done {lineage.complete(epoch, attempt, key, {'step': step}).completion.name}")
+            tell(f"done {lineage.complete(own, attempt, f'part-{step}', {'step': step}).completion.name}")
             for old in written[:-2]:
-                for file in old.iterdir():
-                    file.unlink()
-                old.rmdir()
+                shutil.rmtree(old)
             del written[:-2]
+        return count
+
+    return act
+
+
+def begin(root: str, told: str, generation: int, count: int) -> Look:
+    """Executions one after another, each with a claim, a start, a pin among the others' saves, and one part."""
+    lineage, tell = open_root(root), Announcements(told).tell
 
     def act() -> int:
-        for time_of in range(times):
-            once(Epoch(0, submission, time_of), attempt_of(new_token(), time_of))
-        return times
+        for number in range(1, count + 1):
+            epoch, attempt = Epoch(generation, number, 0), attempt_of(new_token(), 0)
+            lineage.claim(epoch, attempt, "record-1", attempt)
+            tell(f"claims {epoch.digits}")
+            lineage.start(epoch, attempt, {"host": "node1"})
+            tell(f"pin {lineage.pin(epoch, attempt, ResumeChoice()).publication is not None}")
+            tell(f"done {lineage.complete(epoch, attempt, 'part-1', {}).completion.name}")
+        return count
 
     return act
 
@@ -320,7 +327,7 @@ ACTS: dict[str, Callable[..., Look]] = {
     act.__name__: act
     for act in (
         *(prepare, record_id, claim, claim_and_start, pin, publish, complete, append),
-        *(execute, note, carry),
+        *(execute, begin, note, carry),
         *(see_names, see_publications, see_latest, see_completions, see_journal, see_check, see_record),
     )
 }
