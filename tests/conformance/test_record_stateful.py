@@ -34,7 +34,9 @@ from prefect_dispatch.supervisor import record as record_module
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
 
-EXAMPLES = 600 if os.environ.get("DISPATCH_TESTS_FULL") else 20
+EXAMPLES = 600 if os.environ.get("DISPATCH_TESTS_FULL") else 15
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where files are made: a disk would add nothing but its time."""
 SUPERVISORS = some.integers(0, 2)
 
 
@@ -60,7 +62,7 @@ class RecordMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.mkdtemp()
+        self.folder = tempfile.mkdtemp(dir=IN_MEMORY)
         self.store = PosixStore(Path(self.folder, "digits")) if self.posix else MemoryStore()
         self.store.probe()
         self.facts: list[str] = ["opened"]

@@ -98,7 +98,7 @@ def processes() -> int:
 
 @pytest.fixture
 def rounds() -> int:
-    return 200 if FULL else 12
+    return 200 if FULL else 5
 
 
 @pytest.fixture
