@@ -1,0 +1,1 @@
+"""The parts of ``benchmarks/overlap.py``: schedule, writers, designs, judge."""

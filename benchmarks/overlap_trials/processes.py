@@ -1,0 +1,128 @@
+"""The processes of a trial: forked, so that no interpreter has to start; stopped, continued and killed by the trial."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+_PR_SET_PDEATHSIG = 1
+_PATIENCE = 60.0
+"""Seconds that a process may take from one stop to the next; the machine is not to blame for more."""
+_LOOK = 0.0005
+
+
+class Hung(Exception):
+    """A process neither stopped nor ended."""
+
+
+def fork(work: Callable[[], None]) -> int:
+    """Run something in a child that dies with this process, whatever this process dies of; returns its id."""
+    parent = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        return child
+    code = 70
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:
+            work()
+            code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+class Processes:
+    """The writers of one trial, by number."""
+
+    def __init__(self) -> None:
+        self._stopped: dict[int, int] = {}
+        self._running: dict[int, int] = {}
+        self._ended: dict[int, int] = {}
+
+    def run(self, number: int, work: Callable[[], None]) -> None:
+        """Let a writer run: start it, or continue it where it was stopped. One that has ended stays so."""
+        if number in self._ended or number in self._running:
+            return
+        child = self._stopped.pop(number, None)
+        if child is None:
+            child = fork(work)
+            self._running[number] = child
+        else:
+            self._running[number] = child
+            os.kill(child, signal.SIGCONT)
+
+    def settle(self, victim: int | None = None, delay: float = 0.0) -> None:
+        """Wait until nobody runs any more.
+
+        Args:
+            victim: who is stopped from here, wherever it is; None for nobody.
+            delay: after how many seconds.
+
+        Raises:
+            Hung: somebody goes on and on.
+        """
+        begin = time.monotonic()
+        while self._running:
+            self._look()
+            passed = time.monotonic() - begin
+            if victim is not None and passed >= delay:
+                if victim in self._running:
+                    os.kill(self._running[victim], signal.SIGSTOP)
+                victim = None
+            if passed > _PATIENCE:
+                raise Hung(f"writers {sorted(self._running)} neither stop nor end")
+            if self._running:
+                time.sleep(_LOOK)
+
+    def left(self) -> set[int]:
+        """Who is there and has not ended."""
+        return {*self._stopped, *self._running}
+
+    def exit_codes(self) -> dict[int, int]:
+        """What those who have ended came out with; the negative number of a signal that killed them."""
+        return dict(self._ended)
+
+    def kill(self, number: int) -> None:
+        """Kill a writer that is there."""
+        child = self._stopped.pop(number, None) or self._running.pop(number, None)
+        if child is not None:
+            os.kill(child, signal.SIGKILL)
+            status = _wait_for_the_end(child)
+            self._ended[number] = os.waitstatus_to_exitcode(status)
+
+    def kill_all(self) -> None:
+        """Leave nobody."""
+        for number in self.left():
+            self.kill(number)
+
+    def _look(self) -> None:
+        for number, child in list(self._running.items()):
+            found, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+            if found:
+                del self._running[number]
+                if os.WIFSTOPPED(status):
+                    self._stopped[number] = child
+                else:
+                    self._ended[number] = os.waitstatus_to_exitcode(status)
+
+
+def _wait_for_the_end(child: int) -> int:
+    while True:
+        _, status = os.waitpid(child, 0)
+        if not os.WIFSTOPPED(status):
+            return status
