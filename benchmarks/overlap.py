@@ -32,7 +32,8 @@ stay. In ``append_only`` it rotates before the save is published, which is when 
 
 **What is counted**, in trials (the judge reads checksums, writer and step from every file and knows no design):
 
-- ``wrong``: a resume took something else than the greatest (epoch, step) that had been committed when it began.
+- ``wrong``: a resume took something else than the greatest (epoch, step) that executions before it had committed when
+  it began.
 - ``deleted``: one of the newest committed saves, as many as rotation keeps, is gone or was written over at the end,
   and not because its own writer has outdone it; or a save went away while a resume read it.
 - ``torn``: a load mixed two saves, missed a file or failed.
@@ -48,6 +49,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from overlap_trials.append_only import AppendOnly
@@ -57,7 +59,8 @@ from overlap_trials.judge import Verdict
 from overlap_trials.pointer import IsolatedPointer, Pointer
 from overlap_trials.schedule import draw
 from overlap_trials.tally import table, tally
-from overlap_trials.trial import measure, run_trial
+from overlap_trials.trial import Contestant, measure, run_trial
+from overlap_trials.workers import run_side_by_side
 
 DESIGNS: Mapping[str, Callable[[Setting], Design]] = {
     "append_only": AppendOnly,
@@ -80,19 +83,24 @@ def main(arguments: Sequence[str], designs: Mapping[str, Callable[[Setting], Des
             begin = time.monotonic()
             contestant = measure(name, designs[name], folder / "measure")
             verdicts: list[tuple[int, Verdict]] = []
-            for seed in range(options.seed, options.seed + options.trials):
-                verdict = run_trial(contestant, draw(seed), folder)
-                verdicts.append((seed, verdict))
-                if options.explain:
-                    explain(name, seed, verdict)
-                show_progress(name, len(verdicts), options.trials)
-            tallies[name] = tally(verdicts, time.monotonic() - begin)
+            seeds = range(options.seed, options.seed + options.trials)
+            with closing(run_side_by_side(trial_of(contestant, folder), seeds, options.workers)) as results:
+                for seed, verdict in results:
+                    verdicts.append((seed, verdict))
+                    if options.explain:
+                        explain(name, seed, verdict)
+                    show_progress(name, len(verdicts), options.trials)
+            tallies[name] = tally(sorted(verdicts, key=lambda entry: entry[0]), time.monotonic() - begin)
     except KeyboardInterrupt:
         return 130
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps(tallies, indent=2) if options.json else table(tallies))
     return 0
+
+
+def trial_of(contestant: Contestant, folder: Path) -> Callable[[int, int], Verdict]:
+    return lambda worker, seed: run_trial(contestant, draw(seed), folder / f"worker-{worker}")
 
 
 def parse(arguments: Sequence[str], designs: Mapping[str, Callable[[Setting], Design]]) -> argparse.Namespace:
@@ -105,6 +113,7 @@ def parse(arguments: Sequence[str], designs: Mapping[str, Callable[[Setting], De
         choices=list(designs),
         help="only this design; may be given more than once",
     )
+    parser.add_argument("--workers", type=positive, default=4, help="trials that run at the same time (default: 4)")
     parser.add_argument("--folder", type=Path, help="where the trials keep their files meanwhile (default: $TMPDIR)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--explain", action="store_true", help="say on standard error what each trial lost, and how")

@@ -49,8 +49,9 @@ def judge(entries: Sequence[dict[str, Any]], keep: int) -> Verdict:
         elif kind == "committed":
             committed[Mark(**entry["mark"])] = Path(entry["place"])
         elif kind == "resuming":
-            # Commits that end while it resumes it may miss or take, as it comes.
-            owed[entry["epoch"]] = max(committed, default=None)
+            # Commits that end while it resumes it may miss or take, as it comes. And one that was stopped before it could
+            # look, and is outdone by a newer one by now, may go on from its own past: nobody will go on from it.
+            owed[entry["epoch"]] = max((mark for mark in committed if mark.epoch < entry["epoch"]), default=None)
         elif kind == "resumed":
             _judge_resume(entry, owed[entry["epoch"]], verdict)
         elif kind == "unresumable":

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None)
 _PATIENCE = 60.0
 """Seconds that a process may take from one stop to the next; the machine is not to blame for more."""
 _LOOK = 0.0005
@@ -33,7 +35,7 @@ def fork(work: Callable[[], None]) -> int:
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             work()
             code = 0
@@ -44,6 +46,11 @@ def fork(work: Callable[[], None]) -> int:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def take_in_orphans() -> None:
+    """Become the parent of whatever a child of this process leaves behind, so that it can be waited for."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 class Processes:

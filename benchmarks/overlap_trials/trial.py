@@ -40,7 +40,10 @@ class Contestant:
 def measure(name: str, make: Callable[[Setting], Design], folder: Path) -> Contestant:
     """Count what the phases of a design consist of, in two executions that nobody disturbs."""
     keep = 2
-    entries = _play(Contestant(name, make), undisturbed(saves=keep + 2, keep=keep), folder)
+    try:
+        entries = _play(Contestant(name, make), undisturbed(saves=keep + 2, keep=keep), folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     counts = [entry["counts"] for entry in entries if entry["kind"] == "ended"]
     if len(counts) < 2:
         raise RuntimeError(f"design {name!r} fails when nobody disturbs it: {entries}")
@@ -53,15 +56,15 @@ def run_trial(contestant: Contestant, schedule: Schedule, folder: Path) -> Verdi
     Args:
         contestant: whose design.
         schedule: what happens.
-        folder: a folder that is there; nothing of the trial stays in it.
+        folder: where its files lie meanwhile; it must not be there yet, and is not there afterwards.
     """
     try:
-        return judge(_play(contestant, schedule, folder / "trial", keep_files=True), schedule.keep)
+        return judge(_play(contestant, schedule, folder), schedule.keep)
     finally:
-        shutil.rmtree(folder / "trial", ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _play(contestant: Contestant, schedule: Schedule, place: Path, keep_files: bool = False) -> list[dict[str, Any]]:
+def _play(contestant: Contestant, schedule: Schedule, place: Path) -> list[dict[str, Any]]:
     shelf = place / "shelf"
     shelf.mkdir(parents=True)
     log = Log(place / "log")
@@ -96,8 +99,6 @@ def _play(contestant: Contestant, schedule: Schedule, place: Path, keep_files: b
     finally:
         processes.kill_all()
         log.close()
-        if not keep_files:
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def _attempt_of(epoch: Epoch, tokens: dict[tuple[int, int], str]) -> str:
