@@ -17,9 +17,9 @@ every design; what is drawn as "so far into a save" means that part of the opera
   and the resume point imported before it is loaded; all by the helper's own code (``stores.lineage_root``).
 - ``pointer``: one folder for all; a save is written to ``global_step<N>``, then the file ``latest`` is read ("is mine
   newer?") and replaced by a temporary file and a rename. So do DeepSpeed's ``save_checkpoint`` and many home-made
-  loops. Kinder: DeepSpeed replaces ``latest`` without a look and does not know of executions; here the pointer carries
-  the epoch, an older execution leaves a newer one's pointer alone and then deletes nothing, and the rotation spares what
-  the pointer was set to.
+  loops. Kinder: DeepSpeed replaces ``latest`` without a look and does not know of executions; here the pointer
+  carries the epoch, an older execution leaves a newer one's pointer alone and then deletes nothing, and the rotation
+  spares what the pointer was set to.
 - ``isolated_pointer`` (only where asked for): the same with a folder per execution, so that the pointer itself is all
   that can be lost. This is the design that lost 4 of 40 overlapping trials in a public design review
   (documentation of the Go project dispatch, "Isolated checkpoints and append-only publication"), append-only 0 of 40.

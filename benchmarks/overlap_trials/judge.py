@@ -49,7 +49,7 @@ def judge(entries: Sequence[dict[str, Any]], keep: int) -> Verdict:
         elif kind == "committed":
             committed[Mark(**entry["mark"])] = Path(entry["place"])
         elif kind == "resuming":
-            # Commits that end while it resumes it may miss or take, as it comes. And one that was stopped before it could
+            # Commits that end while it resumes it may miss or take, as it comes. One that was stopped before it could
             # look, and is outdone by a newer one by now, may go on from its own past: nobody will go on from it.
             owed[entry["epoch"]] = max((mark for mark in committed if mark.epoch < entry["epoch"]), default=None)
         elif kind == "resumed":

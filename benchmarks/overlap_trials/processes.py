@@ -16,7 +16,6 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
 _PATIENCE = 60.0
 """Seconds that a process may take from one stop to the next; the machine is not to blame for more."""
-_LOOK = 0.0005
 
 
 class Hung(Exception):
@@ -83,18 +82,16 @@ class Processes:
         Raises:
             Hung: somebody goes on and on.
         """
-        begin = time.monotonic()
-        while self._running:
-            self._look()
-            passed = time.monotonic() - begin
-            if victim is not None and passed >= delay:
-                if victim in self._running:
-                    os.kill(self._running[victim], signal.SIGSTOP)
-                victim = None
-            if passed > _PATIENCE:
-                raise Hung(f"writers {sorted(self._running)} neither stop nor end")
-            if self._running:
-                time.sleep(_LOOK)
+        signal.signal(signal.SIGALRM, self._give_up)
+        signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
+        try:
+            if victim in self._running:
+                time.sleep(delay)
+                os.kill(self._running[victim], signal.SIGSTOP)
+            for number in list(self._running):
+                self._wait_for(number)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def left(self) -> set[int]:
         """Who is there and has not ended."""
@@ -117,15 +114,17 @@ class Processes:
         for number in self.left():
             self.kill(number)
 
-    def _look(self) -> None:
-        for number, child in list(self._running.items()):
-            found, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
-            if found:
-                del self._running[number]
-                if os.WIFSTOPPED(status):
-                    self._stopped[number] = child
-                else:
-                    self._ended[number] = os.waitstatus_to_exitcode(status)
+    def _wait_for(self, number: int) -> None:
+        child = self._running[number]
+        _, status = os.waitpid(child, os.WUNTRACED)
+        del self._running[number]
+        if os.WIFSTOPPED(status):
+            self._stopped[number] = child
+        else:
+            self._ended[number] = os.waitstatus_to_exitcode(status)
+
+    def _give_up(self, received: int, frame: object) -> None:
+        raise Hung(f"writers {sorted(self._running)} neither stop nor end")
 
 
 def _wait_for_the_end(child: int) -> int:

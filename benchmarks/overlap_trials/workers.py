@@ -42,7 +42,7 @@ def run_side_by_side(
                 reading, writing = os.pipe()
                 children.append(fork(lambda n=number, s=share, end=writing: _work(work, n, s, end)))
                 os.close(writing)
-                selector.register(open(reading, "rb"), selectors.EVENT_READ)
+                selector.register(os.fdopen(reading, "rb"), selectors.EVENT_READ)
             yield from _results(selector)
             _wait(children)
         finally:

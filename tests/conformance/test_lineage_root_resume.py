@@ -177,6 +177,101 @@ class TestLatest:
             root.latest()
 
 
+class TestSavesThatMoveOnUnderTheLook:
+    """A program saves and rotates while another looks: what was listed is gone when it is judged; newer is there."""
+
+    @pytest.fixture
+    def move_on(self, bench, monkeypatch):
+        """Let something happen once, just before the first save is compared with its manifest."""
+
+        def arrange(happen) -> None:
+            real = bench.store.difference
+
+            def difference(path, files):
+                monkeypatch.setattr(bench.store, "difference", real)
+                happen()
+                return real(path, files)
+
+            monkeypatch.setattr(bench.store, "difference", difference)
+
+        return arrange
+
+    def test_all_that_was_listed_is_gone_and_the_newest_is_taken(self, root, bench, begin, move_on):
+        # given a program that saves and rotates between the listing and the look
+        execution = begin()
+        old = [execution.save("checkpoint-1", 1), execution.save("checkpoint-2", 2)]
+        newest = []
+
+        def go_on() -> None:
+            newest.extend(execution.save(f"checkpoint-{step}", step) for step in (3, 4))
+            for save in old:
+                bench.delete(save.path)
+
+        move_on(go_on)
+        # when somebody looks for the resume point
+        resume = root.latest()
+        # then it is neither a refusal nor a loss
+        assert resume.publication == newest[-1]
+
+    def test_an_older_executions_save_does_not_win_over_newer_ones_that_came_meanwhile(
+        self, root, bench, begin, move_on
+    ):
+        # given two executions, the newer of which rotates what was listed of it away
+        begin(0, 1).save("checkpoint-9000", 9000)
+        execution = begin(0, 2)
+        old = execution.save("checkpoint-1", 1)
+        newest = []
+
+        def go_on() -> None:
+            newest.append(execution.save("checkpoint-2", 2))
+            bench.delete(old.path)
+
+        move_on(go_on)
+        # when a third starts
+        third = begin(0, 3)
+        pin = root.pin(third.epoch, third.attempt, ResumeChoice())
+        # then it goes on from the second
+        assert [pin.publication] == newest
+
+    def test_a_save_that_was_pruned_meanwhile_gives_way_to_the_newer_one(self, root, bench, begin, monkeypatch):
+        execution = begin()
+        old = execution.save("checkpoint-1", 1)
+        bench.write(f"pruned/{old.name}", b"")
+        real, newest = root.store.ledger, []
+
+        def ledger(folder):
+            if folder == "pruned" and not newest:
+                newest.append(execution.save("checkpoint-2", 2))
+            return real(folder)
+
+        monkeypatch.setattr(root.store, "ledger", ledger)
+        assert root.latest().publication == newest[0]
+
+    def test_what_comes_meanwhile_and_is_no_better_than_what_was_found_changes_nothing(
+        self, root, bench, begin, move_on
+    ):
+        old, new = begin(0, 1), begin(0, 2)
+        whole, broken = new.save("checkpoint-1", 1), new.save("checkpoint-2", 2)
+        bench.delete(broken.path)
+        move_on(lambda: old.save("checkpoint-9000", 9000))
+        resume = root.latest()
+        assert resume.publication == whole
+        assert [entry.publication for entry in resume.passed_over] == [broken]
+
+    def test_an_identity_is_compared_with_the_save_that_is_taken_in_the_end(self, root, bench, begin, move_on):
+        begin(0, 1, seed="7").save("checkpoint-1", 1)
+        execution = begin(0, 2, seed="8")
+        old = execution.save("checkpoint-1", 1)
+        newest = []
+
+        def go_on() -> None:
+            newest.append(execution.save("checkpoint-2", 2))
+            bench.delete(old.path)
+
+        move_on(go_on)
+        assert root.latest(identity={"seed": "8"}).publication == newest[0]
+
+
 class TestForgedNames:
     def test_an_epoch_that_is_not_its_folders_is_reported_and_not_followed(self, root, bench, begin):
         old, new = begin(0, 1), begin(0, 2)

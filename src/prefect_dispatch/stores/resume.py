@@ -79,8 +79,57 @@ def choose(
         identity: what makes the run this run; None to take a save of any.
         excluded: publications that were found unusable meanwhile, and why.
     """
-    judge = Judge(store, below)
     publications = list_publications(store)
+    while True:
+        look = _look(store, publications, choice, below, excluded)
+        if not look.passed_over:
+            break
+        # While it looked, a program may have saved, and rotated away or pruned what had been listed: only where nothing
+        # better has come since the last verdict is what was found the greatest, or nothing the answer.
+        listed, publications = set(publications), list_publications(store)
+        if not any(entry not in listed and look.is_outdone_by(entry) for entry in publications):
+            break
+    if look.publication is not None and look.manifest is not None:
+        notes = _compare_identity(look.manifest, identity)
+        return Resume(look.publication, look.manifest, look.passed_over, notes)
+    if look.refuses:
+        raise UnusableCheckpoint(_describe(store, look.passed_over))
+    return Resume(passed_over=look.passed_over)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one look at the publications of one listing found.
+
+    Args:
+        publication: the greatest that is whole, if any.
+        manifest: the manifest of it that holds.
+        passed_over: what was not taken, the greatest first.
+        refuses: whether finding none means that saves are published and unusable, not a start from scratch.
+        below: the epoch that looks.
+    """
+
+    publication: Optional[Publication]
+    manifest: Optional[Manifest]
+    passed_over: Tuple[PassedOver, ...]
+    refuses: bool
+    below: Optional[Epoch]
+
+    def is_outdone_by(self, publication: Publication) -> bool:
+        """Whether a publication would be looked at before what was found."""
+        if self.below is not None and publication.epoch >= self.below:
+            return False
+        return self.publication is None or publication.order > self.publication.order
+
+
+def _look(
+    store: Store,
+    publications: List[Publication],
+    choice: ResumeChoice,
+    below: Optional[Epoch],
+    excluded: Optional[Mapping[Publication, str]],
+) -> _Look:
+    judge = Judge(store, below)
     verdicts: Dict[Publication, Verdict] = {
         publication: judge.judge(publication) for publication in publications if judge.is_late(publication)
     }
@@ -97,15 +146,13 @@ def choose(
                 continue
             verdict = verdicts[publication] = judge.judge(publication)
             if verdict.manifest is not None:
-                notes = _compare_identity(verdict.manifest, identity)
-                return Resume(publication, verdict.manifest, _passed_over(verdicts), notes)
+                return _Look(publication, verdict.manifest, _passed_over(verdicts), False, below)
         if not any(verdicts[entry].finding is Finding.FORGED for entry in unseen):
             break
     passed_over = _passed_over(verdicts)
     only_forged = [entry for entry in passed_over if entry.forged and not judge.is_late(entry.publication)]
-    if candidates or (choice.base == LATEST and only_forged):
-        raise UnusableCheckpoint(_describe(store, passed_over))
-    return Resume(passed_over=passed_over)
+    refuses = bool(candidates) or (choice.base == LATEST and bool(only_forged))
+    return _Look(None, None, passed_over, refuses, below)
 
 
 def _passed_over(verdicts: Mapping[Publication, Verdict]) -> Tuple[PassedOver, ...]:
