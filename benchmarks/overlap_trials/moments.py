@@ -13,14 +13,13 @@ from overlap_trials.schedule import Stop
 _COUNTED = frozenset(
     {"os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.scandir", "os.listdir"}
 )
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Moments:
     """Counts this process's operations and stops it at those of its plan.
 
-    What counts is whatever changes or lists names, and opening a file to write it; Python itself announces these, so
-    each design is stopped in its own code, in between any two of its steps, without having been prepared for it.
+    What counts is whatever changes or lists names, and opening a file to read or to write it; Python itself announces
+    these, so each design is stopped in its own code, in between any two of its steps, without being prepared for it.
 
     Args:
         stops: where to stop, in order.
@@ -60,5 +59,5 @@ class Moments:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event in _COUNTED or (event == "open" and arguments[2] & _WRITES):
+        if event in _COUNTED or (event == "open" and not arguments[2] & os.O_DIRECTORY):
             self.pass_one()

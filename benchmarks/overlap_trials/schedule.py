@@ -115,9 +115,11 @@ def _successor(epoch: Epoch, dice: random.Random) -> Epoch:
 
 def _plan(number: int, epoch: Epoch, dice: random.Random) -> Plan:
     saves = dice.randint(2, 6)
-    # The old one has something to lose before it is stopped; the others may be stopped while they load.
-    phases = range(1 if number == 0 else 0, saves + 1)
+    phases = range(1, saves + 1)
     chosen = sorted(dice.sample(phases, min(len(phases), dice.randint(1, 3))))
+    # The others may be stopped while they load; the old one has something to lose before it is stopped.
+    if number > 0 and dice.random() < 0.5:
+        chosen[0] = 0
     return Plan(epoch, saves, tuple(Stop(phase, dice.random()) for phase in chosen))
 
 

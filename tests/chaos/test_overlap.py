@@ -1,0 +1,248 @@
+"""The overlap trials: nothing of ours is lost, the judge can fail, and nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+SCRIPT = BENCHMARKS / "overlap.py"
+SEED = 1000
+FIELDS = {"trials", "wrong", "deleted", "torn", "lost", "failed", "resumes", "commits", "seconds", "first_lost_seeds"}
+
+SABOTAGED = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import overlap
+from overlap_trials.append_only import AppendOnly
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.stores import pin
+{sabotage}
+sys.exit(overlap.main(sys.argv[1:], {{"sabotaged": AppendOnly}}))
+"""
+THE_EPOCH_DOES_NOT_COUNT = "Publication.order = property(lambda self: (self.step, self.epoch.number, self.path))"
+NOTHING_IS_IMPORTED = "pin._import = lambda store, attempt, resume: resume.publication.path"
+LISTED_ONCE = """
+from prefect_dispatch.stores import resume
+resume._Look.is_outdone_by = lambda self, publication: False
+"""
+
+
+class Run:
+    """The script, started with a mark in its environment by which all of its processes are found."""
+
+    def __init__(self, folder: Path, command: list[str | Path]) -> None:
+        self.mark = f"OVERLAP_MARK={uuid.uuid4().hex}"
+        self.folder = folder
+        name, _, value = self.mark.partition("=")
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "error", *command, "--folder", folder],
+            env={**os.environ, name: value},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self) -> str:
+        """What it printed, once it has ended well and left nothing."""
+        printed, said = self.process.communicate(timeout=240)
+        assert (self.process.returncode, said) == (0, "")
+        assert self.left() == []
+        assert list(self.folder.iterdir()) == []
+        return printed
+
+    def left(self) -> list[int]:
+        """Its processes that are there, zombies aside."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark.encode() in (place / "environ").read_bytes():
+                    found.append(int(place.name))
+            except OSError:
+                continue
+        return found
+
+    def wait_for_writers(self) -> None:
+        """Wait until trials are going on: the script, its workers, and writers."""
+        wait_until(lambda: len(self.left()) >= 4)
+
+
+def wait_until(holds: Any, seconds: float = 30.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < give_up, "it did not come to pass"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    """Start the script; whatever a failed test leaves of it is killed."""
+    runs: list[Run] = []
+
+    def start(*command: str | Path) -> Run:
+        folder = tmp_path / f"run-{len(runs)}"
+        folder.mkdir()
+        runs.append(Run(folder, list(command)))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        for process in run.left():
+            os.kill(process, signal.SIGKILL)
+        run.process.communicate()
+
+
+def tallies(printed: str) -> dict[str, dict[str, Any]]:
+    parsed: dict[str, dict[str, Any]] = json.loads(printed)
+    return parsed
+
+
+def test_ours_loses_nothing_in_trials_that_cost_the_others_saves(start: Any) -> None:
+    # given the three designs and the same trials for each
+    run = start(SCRIPT, "--trials", "16", "--seed", str(SEED), "--json")
+    # when they have gone through them
+    counts = tallies(run.end())
+    # then ours resumed right every time, deleted nothing, tore nothing, and no execution failed
+    assert list(counts) == ["append_only", "pointer", "highest_step"]
+    assert all(set(count) == FIELDS and count["trials"] == 16 for count in counts.values())
+    ours = counts["append_only"]
+    assert [ours[column] for column in ("wrong", "deleted", "torn", "lost", "failed")] == [0, 0, 0, 0, 0]
+    assert ours["first_lost_seeds"] == []
+    # and it was a trial: each has a last execution and more, and the others lost in each column
+    assert ours["resumes"] > 2 * 16 and ours["commits"] > 4 * 16
+    for name in ("pointer", "highest_step"):
+        assert counts[name]["lost"] >= 3
+        assert counts[name]["wrong"] and counts[name]["deleted"]
+        assert SEED <= counts[name]["first_lost_seeds"][0] < SEED + 16
+    assert counts["pointer"]["torn"] or counts["highest_step"]["torn"]
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "column"),
+    [(THE_EPOCH_DOES_NOT_COUNT, "wrong"), (NOTHING_IS_IMPORTED, "torn")],
+    ids=["the epoch does not count", "nothing is imported"],
+)
+def test_a_sabotaged_append_only_is_found_out(start: Any, sabotage: str, column: str) -> None:
+    # given our own design without one of its parts
+    program = SABOTAGED.format(sabotage=sabotage)
+    # when it goes through the trials
+    run = start("-c", program, BENCHMARKS, "--trials", "24", "--seed", str(SEED), "--design", "sabotaged", "--json")
+    # then the judge sees what that part is for
+    assert tallies(run.end())["sabotaged"][column] > 0
+
+
+def test_a_reader_gets_rates_and_for_a_zero_the_bound_that_it_proves(start: Any) -> None:
+    printed = start(SCRIPT, "--trials", "4", "--seed", str(SEED), "--design", "append_only").end()
+    assert re.search(r"^append_only +4( +0 \(< 75\.00 %\)){4}$", printed, re.MULTILINE)
+    assert "rule of three" in printed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_whatever_ends_the_script_ends_its_writers_the_stopped_ones_too(start: Any, number: signal.Signals) -> None:
+    # given trials that are going on
+    run = start(SCRIPT, "--trials", "1000", "--design", "append_only")
+    run.wait_for_writers()
+    # when the script is interrupted
+    os.kill(run.process.pid, number)
+    printed, said = run.process.communicate(timeout=30)
+    # then it says nothing more, and all that it had started is gone; where it could, it took its files away too
+    assert (printed, said) == ("", "")
+    assert run.process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    if number is signal.SIGKILL:
+        wait_until(lambda: run.left() == [])
+    else:
+        assert run.left() == []
+        assert list(run.folder.iterdir()) == []
+
+
+class TestJudge:
+    """The judge by itself, over logs and saves that are made by hand."""
+
+    @pytest.fixture
+    def bench(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+        monkeypatch.syspath_prepend(str(BENCHMARKS))
+        before = set(sys.modules)
+        from overlap_trials import judge, saves
+
+        class Bench:
+            Mark, judge_entries = saves.Mark, staticmethod(judge.judge)
+
+            def __init__(self) -> None:
+                self.entries: list[dict[str, Any]] = []
+
+            def save(self, epoch: int, step: int, place: str = "") -> Any:
+                """Write and commit a save."""
+                mark = saves.Mark(epoch, step, f"{epoch}-{step}")
+                folder = tmp_path / (place or mark.nonce)
+                saves.write_files(folder, mark, lambda: None)
+                self.entries.append({"kind": "saving", "mark": vars(mark)})
+                self.entries.append({"kind": "committed", "mark": vars(mark), "place": str(folder)})
+                return folder
+
+            def resume(self, epoch: int, folder: Path | None) -> None:
+                """Resume from what lies in a folder, as an execution does."""
+                self.entries.append({"kind": "resuming", "epoch": epoch})
+                mark = None if folder is None else vars(saves.read_files(folder))
+                self.entries.append({"kind": "resumed", "epoch": epoch, "mark": mark})
+
+            def verdict(self, keep: int = 2) -> Any:
+                return judge.judge(self.entries, keep)
+
+            read = staticmethod(saves.read_files)
+            Torn, Gone, SIGN = saves.Torn, saves.Gone, saves.SIGN
+
+        yield Bench()
+        for name in {name for name in sys.modules if name.startswith("overlap_trials")} - before:
+            del sys.modules[name]
+
+    def test_the_greatest_by_epoch_then_step_is_right_and_all_else_is_wrong(self, bench: Any) -> None:
+        old, first, second = bench.save(1, 900), bench.save(2, 10), bench.save(2, 20)
+        bench.resume(3, second)
+        assert bench.verdict().wrong == []
+        bench.resume(4, first), bench.resume(5, old), bench.resume(6, None)
+        assert len(bench.verdict().wrong) == 3
+
+    def test_who_started_before_anything_was_committed_owes_nothing_nor_does_an_old_one_to_a_newer(
+        self, bench: Any
+    ) -> None:
+        bench.resume(1, None)
+        bench.save(2, 10)
+        bench.resume(1, None)
+        assert bench.verdict().wrong == []
+
+    def test_a_newest_save_that_is_gone_or_written_over_is_deleted(self, bench: Any) -> None:
+        kept, gone = bench.save(1, 10, "a"), bench.save(1, 20, "b")
+        assert bench.verdict().deleted == []
+        (gone / bench.SIGN).unlink()
+        assert len(bench.verdict().deleted) == 1
+        bench.save(0, 10, kept.name)
+        assert len(bench.verdict().deleted) == 2
+
+    def test_what_its_own_writer_or_all_of_them_have_outdone_may_go(self, bench: Any) -> None:
+        for step in (10, 20, 30):
+            bench.save(1, step)
+        (bench.save(0, 90) / bench.SIGN).unlink()
+        assert bench.verdict().deleted == []
+
+    def test_mixed_cut_off_and_missing_files_are_torn(self, bench: Any) -> None:
+        mixed, cut, missing = bench.save(1, 10), bench.save(1, 20), bench.save(1, 30)
+        (mixed / "optimizer.pt").write_bytes((cut / "optimizer.pt").read_bytes())
+        (cut / "model.safetensors").write_bytes((cut / "model.safetensors").read_bytes()[:-1])
+        (missing / "rng_state.pth").unlink()
+        with pytest.raises(bench.Torn, match="mixes"):
+            bench.read(mixed)
+        with pytest.raises(bench.Torn, match="does not hold"):
+            bench.read(cut)
+        with pytest.raises(bench.Gone):
+            bench.read(missing)
