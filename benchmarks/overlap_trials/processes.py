@@ -27,17 +27,26 @@ def fork(work: Callable[[], None]) -> int:
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
+    reading, writing = os.pipe()
     child = os.fork()
     if child:
+        # One that is stopped before it is bound to its parent would outlive it.
+        os.close(writing)
+        os.read(reading, 1)
+        os.close(reading)
         return child
     code = 70
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.close(reading)
+        os.close(writing)
         if os.getppid() == parent:
             work()
             code = 0
+    except SystemExit as asked:
+        code = asked.code if isinstance(asked.code, int) else code
     except BaseException:
         traceback.print_exc()
     finally:
