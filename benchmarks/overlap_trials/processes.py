@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
@@ -37,8 +38,9 @@ def fork(work: Callable[[], None]) -> int:
         return child
     code = 70
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in INTERRUPTIONS:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTIONS)
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.close(reading)
         os.close(writing)

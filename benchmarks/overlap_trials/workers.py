@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from overlap_trials.judge import Verdict
-from overlap_trials.processes import fork, take_in_orphans
+from overlap_trials.processes import INTERRUPTIONS, fork, take_in_orphans
 
 
 class WorkerFailed(Exception):
@@ -37,12 +37,15 @@ def run_side_by_side(
     children: list[int] = []
     with selectors.DefaultSelector() as selector:
         try:
+            # An interruption in between a fork and its entry in the list would leave a worker that nobody ends.
+            signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
             for number in range(workers):
                 share = seeds[number::workers]
                 reading, writing = os.pipe()
                 children.append(fork(lambda n=number, s=share, end=writing: _work(work, n, s, end)))
                 os.close(writing)
                 selector.register(os.fdopen(reading, "rb"), selectors.EVENT_READ)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTIONS)
             yield from _results(selector)
             _wait(children)
         finally:
