@@ -21,7 +21,7 @@ every design; what is drawn as "so far into a save" means that part of the opera
   carries the epoch, an older execution leaves a newer one's pointer alone and then deletes nothing, and the rotation
   spares what the pointer was set to.
 - ``isolated_pointer`` (only where asked for): the same with a folder per execution, so that the pointer itself is all
-  that can be lost. This is the design that lost 4 of 40 overlapping trials in a public design review
+  that can be lost. A pointer that is "checked, then renamed" was reported to lose 4 of 40 overlapping trials
   (documentation of the Go project dispatch, "Isolated checkpoints and append-only publication"), append-only 0 of 40.
 - ``highest_step``: one folder for all; ``checkpoint-<N>`` is written in place, ``trainer_state.json`` last, and the
   highest N is resumed from. So does the Trainer of transformers (``get_last_checkpoint``). Kinder: a folder that lacks

@@ -32,8 +32,7 @@ from prefect_dispatch.stores.layout import (
 from prefect_dispatch.stores.pin import Pin, make_pin, read_pin
 from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.publisher import publish_save, publish_state
-from prefect_dispatch.stores.resume import Resume, list_publications
-from prefect_dispatch.stores.settled_choice import choose_settled
+from prefect_dispatch.stores.resume import Resume, choose, list_publications
 from prefect_dispatch.stores.started import Started, read_started
 
 
@@ -201,7 +200,7 @@ class LineageRoot:
             IdentityChanged: the save belongs to a different run; the text names the fields.
             MalformedName: a ledger that the decision depends on holds a malformed name.
         """
-        return choose_settled(self.store, choice or ResumeChoice(), below, identity)
+        return choose(self.store, choice or ResumeChoice(), below, identity)
 
     def publish(
         self,

@@ -14,8 +14,7 @@ from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.documents import create_once, read_document
 from prefect_dispatch.stores.layout import RESUME_DOCUMENT, import_path, meta_folder
 from prefect_dispatch.stores.port import Store
-from prefect_dispatch.stores.resume import PassedOver, Resume
-from prefect_dispatch.stores.settled_choice import choose_settled
+from prefect_dispatch.stores.resume import PassedOver, Resume, choose
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
         return pinned
     excluded: Dict[Publication, str] = {}
     while True:
-        resume = choose_settled(store, choice, epoch, identity, excluded)
+        resume = choose(store, choice, epoch, identity, excluded)
         if resume.publication is None:
             pin = Pin(choice, passed_over=resume.passed_over)
             break

@@ -14,6 +14,9 @@ from prefect_dispatch.stores.layout import PUBLICATIONS
 from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.verdict import Finding, Judge, Verdict
 
+MOST_LOOKS = 20
+"""How often one looks again: a program that rotates faster than its saves can be looked at has no usable one."""
+
 _NAMED_IN_ERROR = 20
 
 
@@ -80,8 +83,8 @@ def choose(
         excluded: publications that were found unusable meanwhile, and why.
     """
     publications = list_publications(store)
-    while True:
-        look = _look(store, publications, choice, below, excluded)
+    look = _look(store, publications, choice, below, excluded)
+    for _ in range(MOST_LOOKS):
         if not look.passed_over:
             break
         # While it looked, a program may have saved, and rotated away or pruned what had been listed: only where nothing
@@ -89,6 +92,7 @@ def choose(
         listed, publications = set(publications), list_publications(store)
         if not any(entry not in listed and look.is_outdone_by(entry) for entry in publications):
             break
+        look = _look(store, publications, choice, below, excluded)
     if look.publication is not None and look.manifest is not None:
         notes = _compare_identity(look.manifest, identity)
         return Resume(look.publication, look.manifest, look.passed_over, notes)
