@@ -49,14 +49,14 @@ def test_every_last_word_is_understood(root, reason):
     journal = root.journal(ATTEMPT)
     journal.append(JournalKind.FAULT.value, text="the disk is full")
     started = reason is not ExitReason.REFUSED
-    journal.append(JournalKind.EXIT.value, at=1.8e9, **ExitNote(started, 1, None, 1, reason).fields())
+    journal.append(JournalKind.EXIT.value, at=1.7e9, **ExitNote(started, 1, None, 1, reason).fields())
     # when
     view = RootView(root)
     word = view.last_word(EPOCH, ATTEMPT)
     # then
     assert word.program_started is started
     assert ("the disk is full" in word.detail) is (reason is not ExitReason.PROGRAM)
-    assert view.exited_at(ATTEMPT).timestamp() == 1.8e9
+    assert view.exited_at(ATTEMPT).timestamp() == 1.7e9
     assert view.faults == ()
 
 

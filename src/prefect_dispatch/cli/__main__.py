@@ -71,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"prefect-dispatch: {error}", file=sys.stderr)
+        print(f"prefect-dispatch: {printable(str(error))}", file=sys.stderr)
         return ExitCode.IO_ERROR
     except KeyboardInterrupt:
         return 130

@@ -22,7 +22,7 @@ from prefect_dispatch.cli.output import print_json, print_table
 from prefect_dispatch.cli.status import execution_rows
 from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.cli.timeline import svg_timeline, text_timeline
-from prefect_dispatch.errors import LineageError, StoreError, UsageError
+from prefect_dispatch.errors import Absent, LineageError, StoreError, UsageError
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.job import ResolvedJob
@@ -33,6 +33,7 @@ from prefect_dispatch.pictures.tables import table_row
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.stores.layout import exec_folder
+from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.assemble import plan_of, root_view_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.opening import open_lineage
@@ -248,14 +249,22 @@ def _program() -> Path:
 
 
 def _final_digest(lineage_root: Path, history: History) -> str:
-    return _read_digest(lineage_root / exec_folder(history.rows[-1].attempt) / "final.json")
+    folder = exec_folder(history.rows[-1].attempt)
+    try:
+        return _digest_of(PosixStore(lineage_root).ledger(folder).read("final.json"))
+    except (Absent, ValueError, KeyError) as error:
+        raise StoreError(f"{lineage_root / folder}/final.json does not tell the digest: {error}") from None
 
 
 def _read_digest(path: Path) -> str:
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["digest"])
+        return _digest_of(path.read_bytes())
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(f"{path} does not tell the digest of the final weights: {error}") from None
+
+
+def _digest_of(document: bytes) -> str:
+    return str(json.loads(document)["digest"])
 
 
 def _new_root() -> Path:

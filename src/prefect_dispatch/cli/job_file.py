@@ -21,6 +21,11 @@ from prefect_dispatch.model.spec import JobSpec
 
 MAX_BYTES = 1024 * 1024
 MOST_VALUES = 10_000
+"""Values of a job spec; the YAML library takes a second for as many on a slow machine."""
+MOST_DEPTH = 50
+"""Levels of a job spec; the deepest that means something has 4."""
+MOST_DIGITS = 100
+"""Characters of a number; the time to read one of base 60 grows with the square of its length."""
 
 
 def read_job(path: Path) -> JobSpec:
@@ -31,6 +36,7 @@ def read_job(path: Path) -> JobSpec:
     """
     text = _read(path)
     try:
+        _check_extent(text)
         document = yaml.load(text, Loader=_StrictLoader)
     except Exception as error:
         # Besides its own errors the YAML library lets those of int(), datetime and other constructors through.
@@ -67,6 +73,22 @@ def _read(path: Path) -> bytes:
     return text
 
 
+def _check_extent(text: bytes) -> None:
+    """Refuse what is too large to be built, while it is read: nothing is kept of it.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, or too much of it.
+    """
+    values = depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        values += isinstance(event, yaml.NodeEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if values > MOST_VALUES:
+            raise yaml.YAMLError(f"more than {MOST_VALUES} values; make it smaller")
+        if depth > MOST_DEPTH:
+            raise yaml.YAMLError(f"more than {MOST_DEPTH} levels; make it flatter")
+
+
 def _count(value: Any, most: int) -> int:
     """How many values a document has with its anchors written out, or a number above ``most``; endless ones as well."""
     count, waiting = 0, [value]
@@ -81,7 +103,32 @@ def _count(value: Any, most: int) -> int:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that is given twice: one of the two would be lost without a word."""
+    """Refuses a key that is given twice: one of the two would be lost without a word.
+
+    Also refuses mappings that merge (``<<``) more than a job has: written out they may take all memory; and numbers
+    without end.
+    """
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        return int(super().construct_yaml_int(_check_digits(node)))
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        return float(super().construct_yaml_float(_check_digits(node)))
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        for key, value in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                count = 0
+                for each in merged:
+                    if isinstance(each, yaml.MappingNode):
+                        self.flatten_mapping(each)
+                        count += len(each.value) + 1
+                    if count > MOST_VALUES:
+                        raise yaml.constructor.ConstructorError(
+                            None, None, f"more than {MOST_VALUES} values are merged"
+                        )
+        super().flatten_mapping(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -94,3 +141,16 @@ class _StrictLoader(yaml.SafeLoader):
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _check_digits(node: yaml.ScalarNode) -> yaml.ScalarNode:
+    if len(node.value) > MOST_DIGITS:
+        line = node.start_mark.line + 1
+        raise yaml.constructor.ConstructorError(
+            None, None, f"a number of {len(node.value)} characters in line {line}; write text in quotes"
+        )
+    return node
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.construct_yaml_int)
+_StrictLoader.add_constructor("tag:yaml.org,2002:float", _StrictLoader.construct_yaml_float)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
 import sys
 import time
 
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
 from prefect_dispatch.errors import Absent, LineageError, UsageError
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.registry import scheduler_of
 from prefect_dispatch.supervisor.log_file import open_log
 
 POLL_SECONDS = 0.5
 CHUNK = 256 * 1024
+_PLAIN = "\n\t\r"
+"""What is not printable and yet shown as it is: a carriage return begins the line of a progress bar anew, no more."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("lineage", metavar="LINEAGE")
+    parser.add_argument("--raw", action="store_true", help="on a terminal too, pass every byte as the job wrote it")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the lineage is over or held")
     parser.add_argument("--submission", type=int, metavar="N", help="of this submission (default: the newest)")
     add_store(parser)
@@ -35,17 +40,18 @@ def run(options: argparse.Namespace) -> int:
         time.sleep(POLL_SECONDS)
         state = record.refresh()
     path = _path_of(state, options.lineage, n)
-    position = _print_from(path, 0)
+    printer = LogPrinter(options.raw)
+    position = printer.print_from(path, 0)
     while options.follow and state.open and state.hold is None:
         time.sleep(POLL_SECONDS)
-        position = _print_from(path, position)
+        position = printer.print_from(path, position)
         state = record.refresh()
         with contextlib.suppress(LineageError):
             newest = _path_of(state, options.lineage, None)
             if newest != path:
-                _print_from(path, position)
+                printer.print_from(path, position)
                 path, position = newest, 0
-    _print_from(path, position)
+    printer.print_from(path, position)
     return 0
 
 
@@ -61,12 +67,26 @@ def _path_of(state: LineageState, lineage: str, n: int | None) -> str:
     return path
 
 
-def _print_from(path: str, position: int) -> int:
-    """Print a log's bytes as they are, from a position on. Returns where it ends now."""
-    with contextlib.suppress(Absent), open_log(path) as log:
-        log.seek(position)
-        while chunk := log.read(CHUNK):
+class LogPrinter:
+    """Prints logs: into files and pipes byte by byte; on a terminal as text that cannot command it."""
+
+    def __init__(self, raw: bool) -> None:
+        self._raw = raw or not sys.stdout.isatty()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def print_from(self, path: str, position: int) -> int:
+        """Print a log from a position on. Returns where it ends now."""
+        with contextlib.suppress(Absent), open_log(path) as log:
+            log.seek(position)
+            while chunk := log.read(CHUNK):
+                self._print(chunk)
+                position += len(chunk)
+        sys.stdout.flush()
+        return position
+
+    def _print(self, chunk: bytes) -> None:
+        if self._raw:
             sys.stdout.buffer.write(chunk)
-            position += len(chunk)
-    sys.stdout.buffer.flush()
-    return position
+        else:
+            text = self._decoder.decode(chunk)
+            sys.stdout.write("".join(c if c in _PLAIN or c.isprintable() else printable(c) for c in text))

@@ -29,9 +29,29 @@ def report_faults(history: History, record: Record) -> int:
     return MalformedError.exit_code if faults else 0
 
 
+def without_values(document: Any) -> Any:
+    """A document whose ``environment`` shows the names of a job's variables alone: their values are the job's."""
+    if isinstance(document, Mapping):
+        return {
+            name: dict.fromkeys(value, "(not shown)")
+            if name == "environment" and isinstance(value, Mapping)
+            else without_values(value)
+            for name, value in document.items()
+        }
+    return [without_values(each) for each in document] if isinstance(document, (list, tuple)) else document
+
+
 def print_json(value: Any) -> None:
     """Print one JSON value, indented."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    print(json_text(value, indent=2))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON whose text people can read, and whose control characters, C1 and bidirectional ones too, are escapes."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def print_table(rows: Sequence[Mapping[str, str]]) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from prefect_dispatch.cli.job_file import resolve_job
-from prefect_dispatch.cli.output import print_json, print_table, say
+from prefect_dispatch.cli.output import print_json, print_table, say, without_values
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.pictures.tables import plan_table
 from prefect_dispatch.supervisor.assemble import plan_of
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     check_acceptable(job)
     planned = plan_of(job)
     if options.json:
-        print_json({"job": job.model_dump(mode="json"), "plan": planned.model_dump(mode="json")})
+        print_json({"job": without_values(job.model_dump(mode="json")), "plan": planned.model_dump(mode="json")})
         return 0
     print(f"lineage {job.spec.lineage} on {planned.scheduler}, checkpoints in {job.root}, record in {job.record_root}")
     show_plan(planned)

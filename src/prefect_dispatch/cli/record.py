@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from prefect_dispatch.cli.output import print_table, report_faults
+from prefect_dispatch.cli.output import json_text, print_table, report_faults, without_values
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.model.facts import Entry
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         _export(options.export, entries)
     elif options.json:
         for entry in entries:
-            print(json.dumps(entry.document(), ensure_ascii=False, default=str))
+            print(json_text(without_values(entry.document())))
     else:
         _show(entries)
     return report_faults(history_of(entries, None), record)

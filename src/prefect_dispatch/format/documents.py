@@ -6,10 +6,20 @@ import json
 from typing import Any, Dict, Mapping, Tuple, Type, TypeVar, Union
 
 from prefect_dispatch.errors import MalformedDocument, UnknownFormat
+from prefect_dispatch.format.printable import printable, shorten
 
 FORMAT = 1
 """Major version of everything in a root and a record. A document of a greater one is refused."""
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+"""The longest document: a manifest of some 100,000 files, a fact, a snapshot of a record."""
+SMALL_DOCUMENT_BYTES = 1024 * 1024
+"""The longest of all others, which a job may have written and a supervisor of many jobs reads: claims and the like."""
+_SPARE_BRACKETS = 128 * 1024
+_BYTES_TO_A_BRACKET = 8
+"""A file's entry in a manifest has 40 bytes to its two brackets. What has far more of them becomes lists and objects of
+25 times its size in memory."""
+MAX_INTEGER = 2**64 - 1
+"""No number of a document is greater, nor its negative less: times in nanoseconds, sizes and steps have 63 bits."""
 
 T = TypeVar("T")
 Json = Dict[str, Any]
@@ -21,19 +31,22 @@ def encode(document: Mapping[str, Any]) -> bytes:
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
-def decode(data: bytes, what: str) -> Json:
+def decode(data: bytes, what: str, most: int = MAX_DOCUMENT_BYTES) -> Json:
     """Read a document and check its format version.
 
     Args:
         data: the stored bytes.
         what: where they were read, for the error.
+        most: how many bytes such a document may have.
 
     Raises:
         MalformedDocument: not a JSON object in UTF-8, too large or nested too deeply.
         UnknownFormat: its ``format`` is a greater major version.
     """
-    if len(data) > MAX_DOCUMENT_BYTES:
-        raise MalformedDocument(f"{what} has {len(data)} bytes; a document has at most {MAX_DOCUMENT_BYTES}")
+    if len(data) > most:
+        raise MalformedDocument(f"{what} is too long; such a document has at most {most} bytes")
+    if data.count(b"[") + data.count(b"{") > _SPARE_BRACKETS + len(data) // _BYTES_TO_A_BRACKET:
+        raise MalformedDocument(f"{what} is not a JSON document that anybody needs: it is little but brackets")
     try:
         document = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -42,9 +55,11 @@ def decode(data: bytes, what: str) -> Json:
         raise MalformedDocument(f"{what} is not a JSON object")
     version = document.get("format")
     if type(version) is not int or version < 1:
-        raise MalformedDocument(f"{what} has format {version!r}; expected {FORMAT}")
+        raise MalformedDocument(f"{what} has format {shorten(version)}; expected {FORMAT}")
     if version > FORMAT:
-        raise UnknownFormat(f"{what} has format {version}; this version reads up to {FORMAT}: update prefect-dispatch")
+        raise UnknownFormat(
+            f"{what} has format {shorten(version)}; this version reads up to {FORMAT}: update prefect-dispatch"
+        )
     return document
 
 
@@ -59,7 +74,10 @@ def field(document: Mapping[str, Any], name: str, kind: Union[Type[T], Tuple[Typ
     value = document[name]
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if type(value) not in kinds:
-        raise MalformedDocument(f"{what} has {name} = {value!r}, which is not {' or '.join(k.__name__ for k in kinds)}")
+        words = " or ".join(k.__name__ for k in kinds)
+        raise MalformedDocument(f"{what} has {name} = {shorten(value)}, which is not {words}")
+    if type(value) is int and abs(value) > MAX_INTEGER:
+        raise MalformedDocument(f"{what} has {name} = {shorten(value)}, which is beyond reason")
     return value  # type: ignore[no-any-return]
 
 
@@ -72,7 +90,7 @@ def text_map(document: Mapping[str, Any], name: str, what: str) -> Dict[str, str
     value: Dict[Any, Any] = field(document, name, dict, what)
     for key, entry in value.items():
         if not isinstance(entry, str):
-            raise MalformedDocument(f"{what} has {name}.{key} = {entry!r}, which is not text")
+            raise MalformedDocument(f"{what} has {name}.{printable(key, 100)} = {shorten(entry)}, which is not text")
     return value
 
 

@@ -8,6 +8,7 @@ from typing import Any, Dict, Mapping, Optional
 
 from prefect_dispatch.errors import MalformedDocument
 from prefect_dispatch.format.documents import field
+from prefect_dispatch.format.printable import shorten
 
 
 class JournalKind(enum.Enum):
@@ -90,7 +91,7 @@ class ExitNote:
         try:
             reason = ExitReason(word)
         except ValueError:
-            raise MalformedDocument(f"{what} has reason {word!r}, which is not one") from None
+            raise MalformedDocument(f"{what} has reason {shorten(word)}, which is not one") from None
         return cls(
             field(fields, "program_started", bool, what),
             field(fields, "exit_code", (int, type(None)), what),

@@ -20,6 +20,9 @@ MAX_DEPTH = 64
 MAX_NAME_BYTES = 255
 """The longest name of a file, in bytes of UTF-8, that file systems take."""
 
+MANIFEST_PREFIX_LENGTH = 20 + 1 + 16 + 1
+"""How much of a manifest's name :func:`manifest_prefix` makes: the step, and what the path comes to."""
+
 _NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-([0-9a-f]{16})\.json\Z")
 _NONCE = re.compile(r"[0-9a-f]{16}\Z")
 
@@ -121,7 +124,7 @@ class Manifest:
             raise MalformedDocument(f"{what}: {error}") from None
         nonce = field(document, "nonce", str, what)
         if not _NONCE.match(nonce):
-            raise MalformedDocument(f"{what} has nonce = {nonce!r}, which is not 16 hexadecimal digits")
+            raise MalformedDocument(f"{what} has nonce = {shorten(nonce)}, which is not 16 hexadecimal digits")
         return cls(
             publication,
             files,

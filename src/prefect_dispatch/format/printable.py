@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Optional
 
 _SHOWN = 100
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 4
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 2 * _SHOWN
 
 
 def shorten(value: object) -> str:
-    """The repr of a value that an error names, cut where it would fill the screen; always one line."""
+    """The repr of a value that an error names, cut where it would fill the screen; always one line.
+
+    No more of the value is written out than is shown: it may be as large as a document, and as deep as can be.
+    """
     try:
-        text = repr(value)
+        text = repr(value[: _SHOWN + 1]) if isinstance(value, str) else _SHORT.repr(value)
     except ValueError:
         # Python refuses to write out a whole number of more than 4,300 digits.
         text = f"a {type(value).__name__} beyond reason"

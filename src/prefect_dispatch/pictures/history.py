@@ -149,10 +149,13 @@ def _marks(entry: Entry) -> list[Mark]:
 def _rows(
     runs: Sequence[tuple[SubmissionState, Execution]], publications: Sequence[Publication], root: RootView | None
 ) -> tuple[ExecutionRow, ...]:
+    steps: dict[Epoch, list[int]] = {}
+    for publication in publications:
+        steps.setdefault(publication.epoch, []).append(publication.step)
     rows: list[ExecutionRow] = []
     for position, (submission, execution) in enumerate(runs):
         epoch, attempt = submission.epoch(execution.restart), submission.attempt(execution.restart)
-        own = [each for each in publications if each.epoch == epoch]
+        own = steps.get(epoch, [])
         exited_at = root.exited_at(attempt) if root is not None else None
         following = runs[position + 1][1] if position + 1 < len(runs) else None
         ended = execution.ended
@@ -169,7 +172,7 @@ def _rows(
                 exited_at=exited_at,
                 pin=root.pin(attempt) if root is not None else None,
                 saves=len(own),
-                newest_step=max((each.step for each in own), default=None),
+                newest_step=max(own, default=None),
                 overlap=_overlap(exited_at, following),
             )
         )

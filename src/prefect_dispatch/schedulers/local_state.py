@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,8 @@ from prefect_dispatch.errors import SchedulerError
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local_records import ObjectFolder, encode_record, sync_folder, write_new
 from prefect_dispatch.schedulers.local_request import describe_object, job_environment
+from prefect_dispatch.stores.folder import open_root
+from prefect_dispatch.stores.removal import remove_all
 
 LOCK_BOUND = timedelta(seconds=20)
 """How long a call waits for the lock; it is held for milliseconds."""
@@ -80,8 +81,9 @@ class LocalState:
 
     def add(self, request: SubmissionRequest, wrapper: tuple[str, ...], linger: timedelta) -> None:
         """Put a new object at the queue's end, whole or not at all: once it is there, a crash does not take it back."""
-        for leftover in self._building.iterdir():
-            shutil.rmtree(leftover)
+        with open_root(self._building) as building:
+            for leftover in os.listdir(building):
+                remove_all(building, leftover)
         built = ObjectFolder(self._building / request.token)
         placed = ObjectFolder(self._objects / request.token)
         built.path.mkdir(mode=0o700)

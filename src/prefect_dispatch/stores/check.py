@@ -40,6 +40,9 @@ from prefect_dispatch.stores.snapshots import parse_number
 from prefect_dispatch.stores.started import Started, read_started
 from prefect_dispatch.stores.verdict import Finding, Judge, read_barred, read_manifest
 
+MOST_FAULTS_OF_A_FOLDER = 1000
+"""Faults that are told of one folder; the rest is counted. A job may have made junk without end."""
+
 
 class Severity(enum.Enum):
     """How bad a finding is."""
@@ -79,6 +82,7 @@ class _Check:
         self._found: List[Fault] = []
         self._started: Dict[str, Started] = {}
         self._claims: Dict[Epoch, Claim] = {}
+        self._counts: Dict[str, int] = {}
 
     def run(self) -> List[Fault]:
         with self._reporting(FORMAT_DOCUMENT):
@@ -100,6 +104,7 @@ class _Check:
                 Publication.parse(name, PRUNED)
         self._check_completions()
         self._check_publications()
+        self._tell_the_rest()
         return self._found
 
     def _check_claims(self) -> None:
@@ -252,7 +257,15 @@ class _Check:
             self._fault(place, str(error))
 
     def _fault(self, place: str, text: str) -> None:
-        self._found.append(Fault(place, text))
+        folder = place.rpartition("/")[0]
+        self._counts[folder] = self._counts.get(folder, 0) + 1
+        if self._counts[folder] <= MOST_FAULTS_OF_A_FOLDER:
+            self._found.append(Fault(place, text))
+
+    def _tell_the_rest(self) -> None:
+        for folder, count in self._counts.items():
+            if count > MOST_FAULTS_OF_A_FOLDER:
+                self._found.append(Fault(folder, f"{count - MOST_FAULTS_OF_A_FOLDER:,} more faults there are not told"))
 
     def _note(self, place: str, text: str) -> None:
         self._found.append(Fault(place, text, Severity.NOTE))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 from prefect_dispatch.errors import Exists, MalformedDocument
-from prefect_dispatch.format.documents import FORMAT, MAX_DOCUMENT_BYTES, Json, decode, encode
+from prefect_dispatch.format.documents import FORMAT, SMALL_DOCUMENT_BYTES, Json, decode, encode
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.port import Ledger
 
 
-def create_once(ledger: Ledger, name: str, fields: Mapping[str, Any], nonce: str = "") -> Json:
+def create_once(
+    ledger: Ledger, name: str, fields: Mapping[str, Any], nonce: str = "", most: int = SMALL_DOCUMENT_BYTES
+) -> Json:
     """Create a document that carries its writer's nonce; finding one's own there is success.
 
     A store that retries by itself (NFS, S3) may answer "exists" to the retry of a success.
@@ -20,6 +22,7 @@ def create_once(ledger: Ledger, name: str, fields: Mapping[str, Any], nonce: str
         name: the document's name.
         fields: its fields; ``format`` and ``nonce`` are added.
         nonce: the writer's mark, where the caller retries by itself; else a new one.
+        most: how many bytes its readers accept.
 
     Returns:
         The document as it is stored.
@@ -31,18 +34,18 @@ def create_once(ledger: Ledger, name: str, fields: Mapping[str, Any], nonce: str
     """
     document = {**fields, "format": FORMAT, "nonce": nonce or new_nonce()}
     content = encode(document)
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise MalformedDocument(f"{name} would have {len(content)} bytes; a document has at most {MAX_DOCUMENT_BYTES}")
+    if len(content) > most:
+        raise MalformedDocument(f"{name} would have {len(content)} bytes; a document has at most {most}")
     try:
         ledger.create(name, content)
     except Exists:
-        if ledger.read(name) != content:
+        if ledger.read(name, most) != content:
             raise
     return document
 
 
 def read_document(ledger: Ledger, name: str, what: str) -> Json:
-    """Read a document.
+    """Read a document of at most 1 MiB, as all but manifests, facts and snapshots are.
 
     Args:
         ledger: where.
@@ -55,4 +58,4 @@ def read_document(ledger: Ledger, name: str, what: str) -> Json:
         UnknownFormat: it is of a newer format.
         StoreError: it cannot be told.
     """
-    return decode(ledger.read(name), what)
+    return decode(ledger.read(name, SMALL_DOCUMENT_BYTES), what, SMALL_DOCUMENT_BYTES)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, List, Mapping
+from typing import Any, List, Mapping, Optional
 
 from prefect_dispatch.errors import Exists, MalformedDocument, MalformedName
-from prefect_dispatch.format.documents import Json, decode, field
+from prefect_dispatch.format.documents import SMALL_DOCUMENT_BYTES, Json, decode, field
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.documents import create_once
 from prefect_dispatch.stores.port import Ledger
 
-MAX_ENTRY_BYTES = 1024 * 1024
+MAX_ENTRY_BYTES = SMALL_DOCUMENT_BYTES
 """The longest entry that is read: a state of 64 KiB fits however it is escaped."""
 _OWN_FIELDS = ("format", "seq", "kind", "nonce")
 
@@ -73,8 +73,20 @@ class Journal:
             self._last = max(self._last, seq)
             return JournalEntry(seq, kind, fields)
 
-    def entries(self, after: int = 0, limit: int = 10_000) -> List[JournalEntry]:
-        """Read the newest entries with a number greater than ``after``, in order, at most ``limit`` of them.
+    def entries(
+        self,
+        after: int = 0,
+        limit: int = 10_000,
+        most_names: Optional[int] = None,
+        most_bytes: Optional[int] = None,
+    ) -> List[JournalEntry]:
+        """Read the newest entries with a number greater than ``after``, in order.
+
+        Args:
+            after: the number before the first.
+            limit: how many to read at most.
+            most_names: how many entries the journal may have; None for any.
+            most_bytes: at how many bytes together to stop reading older ones; None for any.
 
         Raises:
             MalformedName: a name is not an entry's.
@@ -82,19 +94,28 @@ class Journal:
             UnknownFormat: an entry is of a newer format.
             StoreError: the store failed.
         """
-        names = self._ledger.names(after=f"{after:020d}.json" if after else "")
+        names = self._ledger.names(f"{after:020d}.json" if after else "", most_names)
         for name in names:
             self._seq(name)
-        return [self.read(name) for name in names[max(0, len(names) - limit) :]]
+        entries: List[JournalEntry] = []
+        room = most_bytes
+        for name in reversed(names[max(0, len(names) - limit) :]):
+            data = self._ledger.read(name, MAX_ENTRY_BYTES)
+            if room is not None:
+                room -= len(data)
+                if room < 0:
+                    break
+            entries.append(self._decode(name, data))
+        return entries[::-1]
 
     def read(self, name: str) -> JournalEntry:
         """Read one entry by its name; errors as for :meth:`entries`."""
+        return self._decode(name, self._ledger.read(name, MAX_ENTRY_BYTES))
+
+    def _decode(self, name: str, data: bytes) -> JournalEntry:
         seq = self._seq(name)
         what = f"{self._where}/{name}"
-        data = self._ledger.read(name)
-        if len(data) > MAX_ENTRY_BYTES:
-            raise MalformedDocument(f"{what} has more than {MAX_ENTRY_BYTES} bytes; a journal's entry has not")
-        document: Json = decode(data, what)
+        document: Json = decode(data, what, MAX_ENTRY_BYTES)
         if field(document, "seq", int, what) != seq:
             raise MalformedDocument(f"{what} says that it is entry {document['seq']}")
         kind = field(document, "kind", str, what)

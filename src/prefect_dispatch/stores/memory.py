@@ -153,19 +153,22 @@ class MemoryLedger:
                 raise Exists(f"{self._store.location}/{path} is there already")
             self._store.write(path, content)
 
-    def read(self, name: str) -> bytes:
-        """Read a name's content, up to one byte more than a document may have."""
+    def read(self, name: str, most: int = MAX_DOCUMENT_BYTES) -> bytes:
+        """Read a name's content, up to one byte more than it may have."""
         path = self._path(name)
         with self._store._lock:
             file = self._store._find(path)
         if file is None:
             raise Absent(f"{self._store.location}/{path} is not there")
-        return file.content[: MAX_DOCUMENT_BYTES + 1]
+        return file.content[: most + 1]
 
-    def names(self, after: str = "") -> List[str]:
+    def names(self, after: str = "", most: Optional[int] = None) -> List[str]:
         """List the names."""
         with self._store._lock:
-            names = [name for name in self._store._folders.get(self._folder, {}) if name > after]
+            held = self._store._folders.get(self._folder, {})
+            if most is not None and len(held) > most:
+                raise StoreError(f"{self._store.location}/{self._folder} holds more than {most:,} entries")
+            names = [name for name in held if name > after]
         return sorted(names)
 
     def strangers(self) -> List[str]:

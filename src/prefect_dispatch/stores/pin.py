@@ -9,12 +9,17 @@ from prefect_dispatch.errors import Absent, Exists, MalformedDocument, Malformed
 from prefect_dispatch.format.documents import Json, field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import new_nonce
+from prefect_dispatch.format.printable import printable, shorten
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.documents import create_once, read_document
 from prefect_dispatch.stores.layout import RESUME_DOCUMENT, import_path, meta_folder
 from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.resume import PassedOver, Resume, choose
+
+MOST_PASSED_OVER = 500
+"""What a pin names of the publications that were passed over, the greatest: however many there are, it is written."""
+_LONGEST_WHY = 500
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,11 @@ class Pin:
             "path": self.path,
             "state": self.state,
             "passed_over": [
-                {"publication": entry.publication.name, "why": entry.why, "forged": entry.forged}
+                {
+                    "publication": entry.publication.name,
+                    "why": printable(entry.why, _LONGEST_WHY),
+                    "forged": entry.forged,
+                }
                 for entry in self.passed_over
             ],
             "notes": list(self.notes),
@@ -80,7 +89,9 @@ class Pin:
                     )
                     for entry in passed_over
                 ),
-                tuple(str(note) for note in field(document, "notes", list, what)),
+                tuple(
+                    note if isinstance(note, str) else shorten(note) for note in field(document, "notes", list, what)
+                ),
             )
         except (MalformedName, TypeError) as error:
             raise MalformedDocument(f"{what}: {error}") from None
@@ -111,7 +122,7 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
     while True:
         resume = choose(store, choice, epoch, identity, excluded)
         if resume.publication is None:
-            pin = Pin(choice, passed_over=resume.passed_over)
+            pin = Pin(choice, passed_over=resume.passed_over[:MOST_PASSED_OVER], notes=_left_out(resume))
             break
         try:
             path = _import(store, attempt, resume)
@@ -120,7 +131,8 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
             excluded[resume.publication] = str(error)
             continue
         state = resume.manifest.state if resume.manifest is not None else ""
-        pin = Pin(choice, resume.publication, path, state, resume.passed_over, resume.notes)
+        passed_over = resume.passed_over[:MOST_PASSED_OVER]
+        pin = Pin(choice, resume.publication, path, state, passed_over, (*resume.notes, *_left_out(resume)))
         break
     try:
         create_once(store.ledger(meta_folder(attempt)), RESUME_DOCUMENT, pin.encode())
@@ -130,6 +142,11 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
             raise
         return pinned
     return pin
+
+
+def _left_out(resume: Resume) -> Tuple[str, ...]:
+    count = len(resume.passed_over) - MOST_PASSED_OVER
+    return (f"{count:,} more publications were passed over",) if count > 0 else ()
 
 
 def _import(store: Store, attempt: str, resume: Resume) -> str:

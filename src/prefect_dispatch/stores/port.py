@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import List, Optional, Protocol, Tuple
 
+from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.manifest import SavedFile
 
 
@@ -24,8 +25,8 @@ class Ledger(Protocol):
         """
         ...
 
-    def read(self, name: str) -> bytes:
-        """Read a name's content: all of it, or the first ``MAX_DOCUMENT_BYTES + 1`` bytes of what is longer.
+    def read(self, name: str, most: int = MAX_DOCUMENT_BYTES) -> bytes:
+        """Read a name's content: all of it, or the first ``most + 1`` bytes of what is longer.
 
         Raises:
             Absent: the name is confirmed not to be there (never because a listing lacks it).
@@ -33,14 +34,19 @@ class Ledger(Protocol):
         """
         ...
 
-    def names(self, after: str = "") -> List[str]:
+    def names(self, after: str = "", most: Optional[int] = None) -> List[str]:
         """List names greater than ``after``, sorted by their bytes. A folder that is not there yet has none.
+
+        Args:
+            after: the greatest name that is left out.
+            most: how many entries the folder may hold, for a caller whom a job could drown in names; None for any.
 
         A listing is no snapshot: under a writer a name may be missing although a later one is there. Confirm a gap by
         reading the name.
 
         Raises:
-            StoreError: the folder cannot be listed, is a symbolic link, or holds a name that is not UTF-8.
+            StoreError: the folder cannot be listed, is a symbolic link, or holds a name that is not UTF-8 or more
+                entries than ``most``.
         """
         ...
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 import sys
 import time
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Callable, List, Optional, Set, Tuple
 
@@ -28,9 +28,15 @@ from prefect_dispatch.stores.layout import TEMPORARY
 from prefect_dispatch.stores.posix_copy import copy_files
 from prefect_dispatch.stores.posix_ledger import PosixLedger
 from prefect_dispatch.stores.posix_saves import find_difference, list_files, sync_files
+from prefect_dispatch.stores.removal import newest_change, remove_all
 
 SWEEP_AGE_SECONDS = 24 * 3600.0
 """Temporary files that nothing has touched for so long are their dead writers' leavings."""
+SWEEP_SECONDS = 5.0
+"""How long a probe sweeps at most: a job that was killed in a large copy, or means ill, must not hold up what follows.
+The next probe goes on."""
+MOST_SWEPT = 10_000
+"""How many entries of ``tmp/`` one probe looks at."""
 
 
 class PosixStore:
@@ -125,25 +131,15 @@ class PosixStore:
 
     def _sweep(self, workshop: int) -> None:
         """Remove what is old. Another sweeper may be at it too, so nothing that is gone already is an error."""
+        give_up = time.monotonic() + SWEEP_SECONDS
+
+        def go_on() -> bool:
+            return time.monotonic() < give_up
+
         with os.scandir(workshop) as scan:
-            names = [entry.name for entry in scan]
-        for name in names:
-            place = os.path.join(self._root, TEMPORARY, name)
-            try:
-                if self._now() - _last_change(place) <= SWEEP_AGE_SECONDS:
-                    continue
-                if stat.S_ISDIR(os.lstat(place).st_mode):
-                    shutil.rmtree(place, ignore_errors=True)
-                else:
-                    os.unlink(place)
-            except OSError:
-                continue
-
-
-def _last_change(place: str) -> float:
-    """When anything of a file or folder changed last: its ctime, since a copy sets its files' mtimes back."""
-    newest = os.lstat(place).st_ctime
-    for folder, folders, files in os.walk(place):
-        for name in (*folders, *files):
-            newest = max(newest, os.lstat(os.path.join(folder, name)).st_ctime)
-    return newest
+            for name in [entry.name for entry in islice(scan, MOST_SWEPT)]:
+                if not go_on():
+                    return
+                with suppress(OSError):
+                    if self._now() - newest_change(workshop, name) > SWEEP_AGE_SECONDS:
+                        remove_all(workshop, name, go_on)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import describe, open_folder, open_root, split_path, told_as_store_errors
 from prefect_dispatch.stores.layout import TEMPORARY
 from prefect_dispatch.stores.posix_saves import by_folder, open_listed, save_parts, told_as_changed
+from prefect_dispatch.stores.removal import remove_all
 
 _FICLONE = 0x40049409  # from linux/fs.h; Python's fcntl names it only from 3.12 on
 _BLOCK = 1024 * 1024
@@ -46,7 +46,7 @@ def copy_files(root: Path, source: str, target: str, files: Sequence[SavedFile])
                 _check_untouched(base, source, times, what)
                 _put_in_place(temporary, workshop, name, shelf, single, os.path.join(root, target))
             finally:
-                _remove(root, temporary, workshop)
+                remove_all(workshop, temporary)
 
 
 def _copy_file(origin: int, name: str, copy: int, new_name: str, file: SavedFile, what: str) -> int:
@@ -62,7 +62,7 @@ def _copy_file(origin: int, name: str, copy: int, new_name: str, file: SavedFile
         target = os.open(new_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=copy)
         try:
             if not _reflinked(source, target):
-                _copy_bytes(source, target)
+                copy_bytes(source, target, file.size + 1)
             if os.fstat(target).st_size != file.size:
                 raise Absent(f"{what}: {file.path or name} has changed meanwhile")
             os.fchmod(target, stat.S_IMODE(status.st_mode) & 0o777)
@@ -99,11 +99,13 @@ def _reflinked(source: int, target: int) -> bool:
     return True
 
 
-def _copy_bytes(source: int, target: int) -> None:
-    while True:
-        block = memoryview(os.read(source, _BLOCK))
+def copy_bytes(source: int, target: int, most: int) -> None:
+    """Copy no more than that: who appends as fast as we read must not keep us reading."""
+    while most > 0:
+        block = memoryview(os.read(source, min(_BLOCK, most)))
         if not block:
             return
+        most -= len(block)
         while block:
             block = block[os.write(target, block) :]
 
@@ -127,10 +129,3 @@ def _is_there(name: str, folder: int) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _remove(root: Path, temporary: str, workshop: int) -> None:
-    with suppress(OSError):
-        os.unlink(temporary, dir_fd=workshop)
-        return
-    shutil.rmtree(os.path.join(root, TEMPORARY, temporary), ignore_errors=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import List, Set
+from typing import List, Optional, Set
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
@@ -64,19 +65,19 @@ class PosixLedger:
                         raise StoreError(f"{what} {_NOT_REGULAR}") from None
                     raise Exists(f"{what} is there already") from None
 
-    def read(self, name: str) -> bytes:
-        """Read a name's content, up to one byte more than a document may have."""
+    def read(self, name: str, most: int = MAX_DOCUMENT_BYTES) -> bytes:
+        """Read a name's content, up to one byte more than it may have."""
         what = self._place(name)
         with told_as_store_errors(what), open_below(self._root, self._parts) as folder:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             with open(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise StoreError(f"{what} {_NOT_REGULAR}")
-                return file.read(MAX_DOCUMENT_BYTES + 1)
+                return file.read(most + 1)
 
-    def names(self, after: str = "") -> List[str]:
+    def names(self, after: str = "", most: Optional[int] = None) -> List[str]:
         """List the regular files."""
-        names = self._list(regular=True)
+        names = self._list(regular=True, most=most)
         return [name for name in names if name > after] if after else names
 
     def strangers(self) -> List[str]:
@@ -93,11 +94,14 @@ class PosixLedger:
         except Absent:
             pass
 
-    def _list(self, regular: bool) -> List[str]:
+    def _list(self, regular: bool, most: Optional[int] = None) -> List[str]:
         where = os.path.join(self._root, *self._parts)
         try:
             with told_as_store_errors(where), open_below(self._root, self._parts) as folder, os.scandir(folder) as scan:
-                names = [entry.name for entry in scan if entry.is_file(follow_symlinks=False) is regular]
+                entries = scan if most is None else islice(scan, most + 1)
+                names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False) is regular]
+                if most is not None and (len(names) > most or next(scan, None) is not None):
+                    raise StoreError(f"{where} holds more than {most:,} entries; find out who makes them")
         except Absent:
             return []
         check_names(names, where)

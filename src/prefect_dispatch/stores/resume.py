@@ -55,14 +55,18 @@ class Resume:
     notes: Tuple[str, ...] = ()
 
 
-def list_publications(store: Store) -> List[Publication]:
+def list_publications(store: Store, most: Optional[int] = None) -> List[Publication]:
     """All publications, ordered by epoch, step and path.
+
+    Args:
+        store: the lineage's root.
+        most: how many there may be; None for any.
 
     Raises:
         MalformedName: a name of ``pub/`` is not a publication's.
-        StoreError: the store failed.
+        StoreError: the store failed, or there are more.
     """
-    publications = [Publication.parse(name) for name in store.ledger(PUBLICATIONS).names()]
+    publications = [Publication.parse(name) for name in store.ledger(PUBLICATIONS).names(most=most)]
     return sorted(publications, key=lambda publication: publication.order)
 
 

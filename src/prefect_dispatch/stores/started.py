@@ -8,6 +8,7 @@ from typing import Any, Mapping, Optional
 from prefect_dispatch.errors import Absent, MalformedDocument, UsageError
 from prefect_dispatch.format.documents import field, text_map
 from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.printable import shorten
 from prefect_dispatch.stores.documents import read_document
 from prefect_dispatch.stores.layout import STARTED_DOCUMENT, meta_folder
 from prefect_dispatch.stores.port import Store
@@ -49,7 +50,7 @@ def read_started(store: Store, attempt: str) -> Optional[Started]:
     except UsageError as error:
         raise MalformedDocument(f"{what}: {error}") from None
     if field(document, "attempt", str, what) != attempt:
-        raise MalformedDocument(f"{what} is of attempt {document['attempt']!r}; find out who wrote it")
+        raise MalformedDocument(f"{what} is of attempt {shorten(document['attempt'])}; find out who wrote it")
     details = {
         name: value
         for name, value in document.items()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, List, Optional
+from typing import Dict, FrozenSet, Iterable, List, Optional
 
 from prefect_dispatch.errors import Absent, MalformedDocument, MalformedName
 from prefect_dispatch.format.epoch import Epoch
-from prefect_dispatch.format.manifest import Manifest, check_manifest_name, manifest_prefix
+from prefect_dispatch.format.manifest import MANIFEST_PREFIX_LENGTH, Manifest, check_manifest_name, manifest_prefix
 from prefect_dispatch.format.names import decode_part, split_attempt
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores.layout import PRUNED, barred_folder, manifests_folder, owner_of
@@ -62,7 +62,7 @@ class Judge:
         self._pruned: Optional[FrozenSet[str]] = None
         self._started: Dict[str, Optional[Started]] = {}
         self._barred: Dict[str, FrozenSet[str]] = {}
-        self._manifests: Dict[str, List[str]] = {}
+        self._manifests: Dict[str, Dict[str, List[str]]] = {}
 
     def is_late(self, publication: Publication) -> bool:
         """Whether the epoch is not below the one that looks."""
@@ -73,6 +73,26 @@ class Judge:
 
         Raises:
             MalformedName: a name that the verdict depends on is malformed.
+            UnknownFormat: a document is of a newer format.
+            StoreError: it cannot be told.
+        """
+        dubious = self.judge_origin(publication)
+        attempt = owner_of(publication.path)
+        if dubious is not None or attempt is None:
+            return dubious or Verdict(Finding.FORGED)
+        if publication.name in self._read_pruned():
+            return Verdict(Finding.PRUNED, "it was pruned")
+        if publication.path in self._read_barred(attempt):
+            return Verdict(Finding.BARRED, "its files failed to reach the disk once")
+        return self._compare_manifests(attempt, publication)
+
+    def judge_origin(self, publication: Publication) -> Optional[Verdict]:
+        """Look whether an execution can have published it; its save is not looked at.
+
+        Returns:
+            None where one can; else why not.
+
+        Raises:
             UnknownFormat: a document is of a newer format.
             StoreError: it cannot be told.
         """
@@ -91,19 +111,12 @@ class Judge:
             return Verdict(Finding.UNPROVEN, f"attempt {attempt} has no started.json")
         if started.epoch != publication.epoch:
             return Verdict(Finding.FORGED, f"attempt {attempt} is of epoch {started.epoch}")
-        if publication.name in self._read_pruned():
-            return Verdict(Finding.PRUNED, "it was pruned")
-        if publication.path in self._read_barred(attempt):
-            return Verdict(Finding.BARRED, "its files failed to reach the disk once")
-        return self._compare_manifests(attempt, publication)
+        return None
 
     def _compare_manifests(self, attempt: str, publication: Publication) -> Verdict:
-        prefix = manifest_prefix(publication)
         whys: List[str] = []
         finding = Finding.UNPROVEN
-        for name in self._read_manifests(attempt):
-            if not name.startswith(prefix):
-                continue
+        for name in self._read_manifests(attempt).get(manifest_prefix(publication), ()):
             try:
                 manifest = read_manifest(self._store, attempt, name)
             except MalformedDocument as error:
@@ -137,11 +150,24 @@ class Judge:
             self._barred[attempt] = read_barred(self._store, attempt)
         return self._barred[attempt]
 
-    def _read_manifests(self, attempt: str) -> List[str]:
+    def _read_manifests(self, attempt: str) -> Dict[str, List[str]]:
         if attempt not in self._manifests:
-            names = self._store.ledger(manifests_folder(attempt)).names()
-            self._manifests[attempt] = [check_manifest_name(name) for name in names]
+            self._manifests[attempt] = group_manifests(self._store.ledger(manifests_folder(attempt)).names())
         return self._manifests[attempt]
+
+
+def group_manifests(names: Iterable[str]) -> Dict[str, List[str]]:
+    """The names of an execution's manifests by what those of one publication begin with.
+
+    A job may have 100,000 of either: who looks for each among all never ends.
+
+    Raises:
+        MalformedName: one is not a manifest's.
+    """
+    groups: Dict[str, List[str]] = {}
+    for name in names:
+        groups.setdefault(check_manifest_name(name)[:MANIFEST_PREFIX_LENGTH], []).append(name)
+    return groups
 
 
 def read_manifest(store: Store, attempt: str, name: str) -> Manifest:

@@ -19,10 +19,11 @@ def open_log(path: str) -> BinaryIO:
 
     Raises:
         Absent: it is not there (yet).
-        StoreError: it is no regular file, or cannot be read.
+        StoreError: it is no regular file, or cannot be read. A symbolic link is none: a job that can write beside its
+            log could have us show what only we may read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise Absent(f"log {path} is not there") from None
     except OSError as error:

@@ -19,7 +19,7 @@ from prefect_dispatch.errors import (
     ReadOnlyLineage,
     StoreUnreachable,
 )
-from prefect_dispatch.format.documents import FORMAT, decode, encode, field
+from prefect_dispatch.format.documents import FORMAT, MAX_DOCUMENT_BYTES, decode, encode, field
 from prefect_dispatch.format.names import check_lineage, new_nonce
 from prefect_dispatch.model.facts import Entry, Fact, Finished, Opened, Reopened
 from prefect_dispatch.model.fold import FOLD_VERSION, apply, fold
@@ -163,7 +163,7 @@ class Record:
             self._mark_open()
         # A store makes the folders that it needs: where the record has gone away, an append would begin another one.
         self._confirm_stands(state.seq)
-        create_once(self._facts, _name(entry.seq), entry.document(), entry.nonce)
+        create_once(self._facts, _name(entry.seq), entry.document(), entry.nonce, MAX_DOCUMENT_BYTES)
         self._confirm_stands(state.seq)
         self._state, self._tail = apply(state, entry), entry.encode()
         _log.info(

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
 
-from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.pictures.execution_page import as_words
 from prefect_dispatch.supervisor.advance import Supervisor
 
 PROGRESS_INTERVAL_SECONDS = 5.0
@@ -34,7 +34,7 @@ class ProgressReport:
         progress = await asyncio.to_thread(root.progress, attempt)
         if progress is None or progress.percent is None:
             return
-        shown = (progress.percent, printable(progress.status, 200))
+        shown = (progress.percent, as_words(progress.status))
         if shown == self._shown:
             return
         self._shown = shown

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import html
 
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 
 from prefect_dispatch.format.epoch import Epoch
-from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.plan import Plan
+from prefect_dispatch.pictures.execution_page import as_words, execution_page
 from prefect_dispatch.pictures.history import ExecutionRow, history_of
 from prefect_dispatch.pictures.tables import plan_table, table_row
 from prefect_dispatch.pictures.timeline import draw_timeline
@@ -20,7 +19,7 @@ from prefect_dispatch.supervisor.log_file import tail_of
 
 async def report_plan(lineage: str, plan: Plan) -> None:
     """Show the plan as a table: cause, declared, effective, budget, why."""
-    notes = "".join(f"\n\n{note}" for note in plan.notes)
+    notes = "".join(f"\n\n{as_words(note)}" for note in plan.notes)
     description = f"Plan of {lineage} on {plan.scheduler}{notes}"
     await acreate_table_artifact(plan_table(plan), key=f"plan-{lineage}", description=description)
 
@@ -56,15 +55,7 @@ async def _report_try(supervisor: Supervisor, row: ExecutionRow, try_number: int
     path = await asyncio.to_thread(supervisor.scheduler.log, row.object) if row.object is not None else None
     tail = await asyncio.to_thread(tail_of, path) if path is not None else ""
     await acreate_markdown_artifact(
-        _try_page(row, path, tail),
+        execution_page(row, path, tail),
         key=f"execution-{supervisor.lineage}",
         description=f"Try {try_number} of {supervisor.lineage}: {row.epoch}",
     )
-
-
-def _try_page(row: ExecutionRow, path: str | None, tail: str) -> str:
-    shown = {name: value for name, value in table_row(row).items() if value and name != "epoch"}
-    facts = "".join(f"| {name} | {html.escape(value)} |\n" for name, value in shown.items())
-    detail = f"\n{html.escape(printable(row.detail, 1000))}\n" if row.detail else ""
-    log = f"\nLog: `{path}`\n\n<pre>{html.escape(tail)}</pre>\n" if path is not None else ""
-    return f"| {row.epoch} | |\n|---|---|\n{facts}{detail}{log}"
