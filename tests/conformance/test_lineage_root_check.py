@@ -151,10 +151,28 @@ def test_a_bar_and_a_folder_of_nobody_are_notes_at_most(root, bench, execution):
 
 
 def test_a_folder_that_is_no_root_has_a_fault_and_is_not_touched(bench):
+    for folder in bench.store.folders(""):
+        bench.delete(folder)
     before = bench.store.folders("")
     (fault,) = LineageRoot(bench.store).check()
     assert fault.place == "format.json"
     assert bench.store.folders("") == before
+
+
+def test_a_root_whose_preparation_was_not_finished_is_sound_and_is_said_to_be_unfinished(bench):
+    # given what a crash right after the probe leaves
+    bench.write("tmp/0123456789abcdef.probe", b"")
+    # when
+    (note,) = LineageRoot(bench.store).check()
+    # then
+    assert (note.place, note.severity) == (".", Severity.NOTE)
+    assert "not finished" in note.text
+
+
+def test_a_root_that_lost_its_format_is_at_fault_although_it_holds_nothing_else(bench):
+    bench.write("tmp/0123456789abcdef.probe", b"")
+    bench.write("pub/name", b"")
+    assert next(fault.place for fault in LineageRoot(bench.store).check()) == "format.json"
 
 
 def test_a_link_and_a_name_that_is_not_utf8_are_faults_and_the_check_goes_on(root, bench, execution, tmp_path):

@@ -18,7 +18,7 @@ from prefect_dispatch.errors import (
 )
 from prefect_dispatch.format.documents import FORMAT, encode
 from prefect_dispatch.model.capabilities import Capabilities
-from prefect_dispatch.model.facts import CarriedBy, Finished, Opened, Outcome, StopRequested
+from prefect_dispatch.model.facts import CarriedBy, Finished, Opened, Outcome, Reopened, StopRequested
 from prefect_dispatch.model.fold import FOLD_VERSION, fold
 from prefect_dispatch.model.plan import plan
 from prefect_dispatch.model.spec import JobSpec
@@ -181,6 +181,38 @@ def test_the_open_index_follows_opening_and_finish(make, stores):
     # then
     assert while_open == ["digits"]
     assert index.names() == []
+
+
+def test_who_looks_at_a_finished_lineage_ends_what_its_finisher_left_undone(make, stores):
+    # given a lineage whose supervisor died right after it had written that it is finished
+    index = stores[1].ledger("open")
+    record = make()
+    record.append(opened())
+    record.append(Finished(outcome=Outcome.SUCCEEDED))
+    index.create("digits")
+    # when another one looks
+    later = make()
+    later.refresh()
+    later.settle_index()
+    # then the lineage is open to nobody any more, and doing so again is nothing
+    assert index.names() == []
+    later.settle_index()
+    assert index.names() == []
+
+
+def test_a_lineage_that_was_reopened_meanwhile_stays_in_the_index(make, stores):
+    # given one who has read that a lineage is finished, and another one who reopens it
+    index = stores[1].ledger("open")
+    record = make()
+    record.append(opened())
+    record.append(Finished(outcome=Outcome.SUCCEEDED))
+    late = make()
+    assert late.refresh().finished is not None
+    record.append(Reopened(who="someone"))
+    # when the first one goes on
+    late.settle_index()
+    # then
+    assert index.names() == ["digits"]
 
 
 @pytest.mark.parametrize("name", ["readme", "1.json", f"{0:020d}.json", f"{4:020d}.json.tmp", "²" * 20 + ".json"])

@@ -22,12 +22,12 @@ needs_tree = pytest.mark.skipif(
     not (TREE / "src" / "prefect_dispatch").is_dir(), reason="checks the source tree, which is not here"
 )
 
-LOWER = ("stores", "format", "errors")
+LOWER = ("stores", "format", "failpoints", "failpoint", "errors")
 CHAIN = ("cli", "flows", "tasks", "blocks", "pictures", "supervisor", "schedulers", "model", *LOWER)
 MAY_IMPORT = {part: set(CHAIN[number:]) for number, part in enumerate(CHAIN)}
 MAY_IMPORT["job"] = {"job", *LOWER}
 MAY_IMPORT["testing"] = {"testing", "job", *CHAIN} - {"cli"}
-JOB_SIDE = ("errors", "format", "job", "stores")
+JOB_SIDE = ("errors", "failpoint", "failpoints", "format", "job", "stores")
 """What runs inside the job: standard library only, Python 3.9. ``stores/s3*`` may import its libraries."""
 PURE = ("format", "model")
 MADE_FROM_CHANCE = ("format", "names.py")

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Tuple, Union
 
 from prefect_dispatch.errors import Absent, Barred, DispatchError, Unpublishable, UsageError
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.journal import ExitNote, JournalKind
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.publication import Publication
@@ -141,6 +142,7 @@ class Clerk:
 
     def write_last(self, note: ExitNote) -> None:
         """Write the exit entry, by which a supervisor learns how it was; once more and again where that fails."""
+        reach("exit-note")
         self._write(JournalKind.EXIT, note.fields(), tries=_LAST_ENTRY_TRIES)
 
     def _write(self, kind: JournalKind, fields: Dict[str, Any], tries: int) -> None:

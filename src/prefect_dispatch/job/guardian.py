@@ -17,6 +17,7 @@ import signal
 import time
 from typing import Dict, NoReturn, Optional, Sequence
 
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.job.processes import become_subreaper, die_with_parent, has_children, kill_all, owned, reap
 
 KILL_WITHIN = 10.0
@@ -68,6 +69,7 @@ class Guardian:
     def _start(self, command: Sequence[str], environment: Dict[str, str], output: int) -> None:
         failure, failed = os.pipe()
         guardian = os.getpid()
+        reach("program")
         pid = os.fork()
         if pid == 0:
             _become(command, environment, output, failed, guardian)
@@ -79,6 +81,7 @@ class Guardian:
             self._report(f"failed {text.decode('ascii', 'replace')}")
         else:
             self._leader = pid
+            reach("tell-started")
             self._report(f"started {pid}")
 
     def _watch(self, wake: int) -> None:
@@ -96,12 +99,15 @@ class Guardian:
         self._report("clearing")
         if self._kill:
             self._signal_group(signal.SIGKILL)
+        reach("kill-tree")
         killed, left = kill_all(self._attempt, self._spared, KILL_WITHIN, lambda seconds: self._wait(wake, seconds))
         give_up = time.monotonic() + KILL_WITHIN
         while self._status is None and time.monotonic() < give_up:
             self._wait(wake, _POLL)
         if self._status is not None:
+            reach("tell-ended")
             self._report(f"ended {self._status} {len(killed)}")
+        reach("tell-gone")
         self._report("gone " + " ".join(str(pid) for pid in left))
 
     def _wait(self, wake: int, seconds: Optional[float]) -> None:
@@ -158,6 +164,7 @@ def _become(command: Sequence[str], environment: Dict[str, str], output: int, fa
                 pass  # The C library keeps two real-time signals for itself.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(output, 1)
+        reach("program-exec")
         os.execvpe(command[0], list(command), environment)
     except Exception as error:
         os.write(failed, _describe(error).encode("ascii"))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Collection, Dict, Optional, Sequence, Tuple
 
 from prefect_dispatch.errors import MalformedDocument, UsageError
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.job.guardian import KILL_WITHIN, Guardian
 from prefect_dispatch.job.processes import become_subreaper, children_now, is_zombie, kill_all, reap
@@ -89,6 +90,7 @@ class Program:
         reports, reports_end = os.pipe()
         _enlarge(output)
         wrapper = os.getpid()
+        reach("guardian")
         if os.fork() == 0:
             os.close(orders)
             Guardian(attempt, wrapper, orders_end, reports_end).run(command, environment, program_output)

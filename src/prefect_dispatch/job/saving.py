@@ -15,6 +15,7 @@ from prefect_dispatch.format.saves import SaveKind
 from prefect_dispatch.job.execution import Execution
 from prefect_dispatch.job.watch import Found, watch_for
 from prefect_dispatch.stores.layout import PUBLICATIONS, exec_folder, manifests_folder
+from prefect_dispatch.stores.verdict import read_barred
 
 if TYPE_CHECKING:
     from prefect_dispatch.format.messages import CheckpointSave
@@ -45,6 +46,7 @@ class Saving:
         self._manifests: Dict[str, Manifest] = {}
         self._named: Set[str] = set()
         self._skipped: Set[str] = set()
+        self._barred: Set[str] = set()
         self.looking_since: Optional[float] = None
 
     @property
@@ -134,6 +136,8 @@ class Saving:
                 still_whole=lambda: watch.still_whole(folder, found) and not self._published_already(path, found.step),
             )
         except DispatchError as error:
+            if isinstance(error, Barred):
+                self._barred.add(path)
             if not watch.still_whole(folder, found):
                 return None
             if not self._published_already(path, found.step):
@@ -193,6 +197,8 @@ class Saving:
     def _published_already(self, source: str, step: Optional[int]) -> bool:
         """Whether this execution has published just these files of this source, by whichever of its processes.
 
+        A name that a failed fsync left behind is no publication, also where the disk refused to note that.
+
         Args:
             source: where the program wrote the save.
             step: the step that it must have been published as; None for any.
@@ -200,7 +206,7 @@ class Saving:
         candidates = [
             manifest
             for manifest in self._published()
-            if manifest.source == source and step in (None, manifest.publication.step)
+            if manifest.source == source and step in (None, manifest.publication.step) and source not in self._barred
         ]
         if not candidates:
             return False
@@ -211,7 +217,7 @@ class Saving:
         return any(manifest.files == files for manifest in candidates)
 
     def _published(self) -> List[Manifest]:
-        """The manifests of this execution whose publication is there. What was read once is not read again."""
+        """The manifests of this execution whose publication is there and counts. What was read is not read again."""
         store, attempt = self._execution.root.store, self._execution.attempt
         ledger, publications = store.ledger(manifests_folder(attempt)), store.ledger(PUBLICATIONS)
         for name in ledger.names():
@@ -222,7 +228,9 @@ class Saving:
                 with suppress(Absent):
                     publications.read(manifest.publication.name)
                     self._named.add(name)
-        return [self._manifests[name] for name in self._named]
+        barred = read_barred(store, attempt)
+        named = [self._manifests[name] for name in self._named]
+        return [manifest for manifest in named if manifest.publication.path not in barred]
 
 
 def _is_fault_of_the_save(error: DispatchError) -> bool:

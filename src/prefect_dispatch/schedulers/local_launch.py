@@ -8,6 +8,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.schedulers import local_launcher
 from prefect_dispatch.schedulers.local_object import end
@@ -22,6 +23,7 @@ def launch(folder: ObjectFolder) -> int | None:
     Returns:
         A child process to wait for, which ends as soon as the launcher has left it; None when there is none.
     """
+    reach("local.launch")
     if not create_once(folder.launch, {"by": os.getpid(), **stamp()}):
         return None
     try:
@@ -44,6 +46,7 @@ def _spawn(folder: ObjectFolder) -> int:
     environment = read_record(folder.environment) or {}
     arguments = [sys.executable, "-I", "-X", "utf8", str(LAUNCHER), str(folder.path), str(folder.restart)]
     log = _open_log(Path((read_record(folder.description) or {})["log"]))
+    reach("local.spawn")
     try:
         return os.posix_spawn(
             sys.executable,
@@ -63,7 +66,9 @@ def _spawn(folder: ObjectFolder) -> int:
 
 
 def _open_log(path: Path) -> int:
+    reach("local.log-folder")
     path.parent.mkdir(parents=True, exist_ok=True)
+    reach("local.log")
     # Not blocking while it is opened: a FIFO that nobody reads would keep the lock for ever.
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     os.set_blocking(log, True)

@@ -19,6 +19,7 @@ if __name__ == "__main__":
     # Isolated mode leaves out the folder that this package may be run from; first, so that it is this very version's.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.schedulers.local_records import (
     ObjectFolder,
     Record,
@@ -40,11 +41,13 @@ def main(folder: ObjectFolder) -> None:
     """Run one restart of an object, unless its process record is taken."""
     _close_inherited()
     # The process that the supervisor started ends at once and can be waited for; what goes on is nobody's child.
+    reach("local.detach")
     if os.fork():
         os._exit(0)
     # Blocked before the process record tells others whom to signal, so that none is lost: the watch fetches them.
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     process = identify(os.getpid())
+    reach("local.process")
     if not create_once(folder.process, process):
         return
     outcome = _run(folder, process)
@@ -78,6 +81,7 @@ def _start(description: Record, environment: Record) -> subprocess.Popen[bytes]:
             # It died before the kernel was told, which then says nothing.
             os._exit(1)
 
+    reach("local.wrapper")
     return subprocess.Popen(
         description["arguments"],
         cwd=description["workdir"],
@@ -121,6 +125,7 @@ def _read_ended(folder: ObjectFolder) -> Record | None:
 
 
 def _record_time_limit(folder: ObjectFolder, limit: float, linger_seconds: float) -> bool:
+    reach("local.time-limit")
     try:
         create_once(folder.ended, time_limit_record(limit, linger_seconds))
     except OSError:
@@ -132,6 +137,7 @@ def _keep_trying_to_record(path: Path, outcome: Record) -> None:
     """Record how it ended. A full disk may have room again later; until then the job counts as running."""
     record: dict[str, Any] = {**outcome, **stamp()}
     while True:
+        reach("local.exit")
         try:
             create_once(path, record)
             return

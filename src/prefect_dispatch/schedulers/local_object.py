@@ -7,6 +7,7 @@ import signal
 import socket
 from datetime import UTC, datetime, timedelta
 
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import EndedRestart, Exit, ObjectState, Observation
 from prefect_dispatch.schedulers.local_records import (
@@ -34,6 +35,7 @@ def settle(folder: ObjectFolder, launch_bound: timedelta) -> bool:
     due = _due_end(folder, launch_bound)
     if due is None:
         return False
+    reach("local.settle")
     create_once(folder.ended, due)
     signal_launcher(folder)
     return True
@@ -49,6 +51,7 @@ def end(folder: ObjectFolder, cause: Cause, evidence: str, notice: bool, kill_af
         notice: whether the wrapper is told.
         kill_after: how long its processes may live on.
     """
+    reach("local.end")
     created = create_once(folder.ended, _ended(cause, evidence, notice=notice, kill_after=kill_after.total_seconds()))
     if created and (notice or not kill_after):
         signal_launcher(folder)
@@ -59,6 +62,7 @@ def signal_launcher(folder: ObjectFolder) -> None:
     """Wake the launcher, if it lives, so that it reads the ``ended`` record now and not at its next look."""
     process = read_record(folder.process)
     if process is not None and "pid" in process and is_alive(process):
+        reach("local.signal")
         try:
             os.kill(process["pid"], signal.SIGTERM)
         except ProcessLookupError:
@@ -130,6 +134,7 @@ def _due_end(folder: ObjectFolder, launch_bound: timedelta) -> Record | None:
         waited = elapsed_seconds(launch)
         if waited is not None and waited < launch_bound.total_seconds():
             return None
+        reach("local.never-started")
         # Whoever creates this name decides: a launcher that comes later finds it taken and starts nothing.
         if not create_once(folder.process, {"never_started": True, **stamp()}):
             return None

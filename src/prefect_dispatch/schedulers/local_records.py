@@ -23,6 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prefect_dispatch.failpoints import reach
+
 Record = dict[str, Any]
 
 
@@ -58,9 +60,11 @@ def encode_record(record: Mapping[str, Any]) -> bytes:
 
 def write_new(path: Path, content: bytes) -> None:
     """Write a new file, readable by its owner alone, down to the disk; its folder is not synced."""
+    reach("local.record-write")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
         file.flush()
+        reach("local.record-sync")
         os.fsync(file.fileno())
 
 
@@ -69,6 +73,7 @@ def create_once(path: Path, record: Mapping[str, Any]) -> bool:
     temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         write_new(temporary, encode_record(record))
+        reach("local.record-link")
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -101,6 +106,7 @@ def read_record(path: Path) -> Record | None:
 def sync_folder(path: Path) -> None:
     """Make the names in a folder durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    reach("local.record-folder")
     try:
         os.fsync(descriptor)
     finally:

@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Event
 
 from prefect_dispatch.errors import SchedulerError
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local_records import ObjectFolder, encode_record, sync_folder, write_new
 from prefect_dispatch.schedulers.local_request import describe_object, job_environment
@@ -54,7 +55,9 @@ class LocalState:
             SchedulerError: it was abandoned, or others held the lock for too long.
         """
         for folder in (self._objects, self._queue, self._building):
+            reach("local.state-folder")
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reach("local.lock")
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._acquire(descriptor, abandoned)
@@ -68,6 +71,7 @@ class LocalState:
         for name in sorted(os.listdir(self._queue)):
             found = self.object(name.partition("-")[2])
             if found is None:
+                reach("local.drop-entry")
                 # Its submitter died before the object was there, and none will come: submitters hold the lock.
                 (self._queue / name).unlink()
             else:
@@ -86,26 +90,34 @@ class LocalState:
                 remove_all(building, leftover)
         built = ObjectFolder(self._building / request.token)
         placed = ObjectFolder(self._objects / request.token)
+        reach("local.object-folder")
         built.path.mkdir(mode=0o700)
+        reach("local.submission")
         write_new(built.submission, request.document.encode())
+        reach("local.environment")
         write_new(built.environment, encode_record(job_environment(request, os.environ)))
+        reach("local.description")
         write_new(built.description, encode_record(describe_object(request, wrapper, linger, placed)))
         sync_folder(built.path)
         # The queue comes first: an entry without its object is nothing, an object without its entry would never start.
         self._enqueue(request.token)
+        reach("local.place-object")
         os.rename(built.path, placed.path)
         sync_folder(self._objects)
 
     def retire(self, ended: ObjectFolder) -> None:
         """Take an ended object out of the queue, and with it what may be secret."""
+        reach("local.forget-secrets")
         ended.environment.unlink(missing_ok=True)
         for name in os.listdir(self._queue):
             if name.partition("-")[2] == ended.token:
+                reach("local.free-slot")
                 (self._queue / name).unlink()
 
     def _enqueue(self, token: str) -> None:
         names = sorted(os.listdir(self._queue))
         order = int(names[-1].partition("-")[0]) + 1 if names else 1
+        reach("local.queue")
         os.close(os.open(self._queue / f"{order:012d}-{token}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         sync_folder(self._queue)
 

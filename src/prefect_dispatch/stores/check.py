@@ -27,6 +27,7 @@ from prefect_dispatch.stores.layout import (
     META,
     PRUNED,
     PUBLICATIONS,
+    TEMPORARY,
     barred_folder,
     journal_folder,
     manifests_folder,
@@ -85,6 +86,10 @@ class _Check:
         self._counts: Dict[str, int] = {}
 
     def run(self) -> List[Fault]:
+        with self._reporting("."):
+            if self._is_unfinished():
+                self._note(".", "its preparation was not finished, and nothing was kept here yet")
+                return self._found
         with self._reporting(FORMAT_DOCUMENT):
             document = read_document(self._store.ledger(""), FORMAT_DOCUMENT, FORMAT_DOCUMENT)
             for name in ("record", "lineage"):
@@ -106,6 +111,11 @@ class _Check:
         self._check_publications()
         self._tell_the_rest()
         return self._found
+
+    def _is_unfinished(self) -> bool:
+        """Whether the root is as a crash before its first document leaves it. An empty folder may be anybody's."""
+        ledger = self._store.ledger("")
+        return not ledger.names() and ledger.strangers() == [TEMPORARY]
 
     def _check_claims(self) -> None:
         holders: Dict[str, Epoch] = {}

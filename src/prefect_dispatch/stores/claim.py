@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from prefect_dispatch.errors import DuplicateExecution, Exists, MalformedDocument, MalformedName
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import split_attempt
@@ -73,6 +74,7 @@ def make_claim(store: Store, claim: Claim) -> None:
             f"epoch {claim.epoch} of {store.location} comes too late: {later.attempt} of epoch {later.epoch} "
             "has started; leave the work to that one"
         )
+    reach("claim")
     try:
         create_once(
             store.ledger(CLAIMS),

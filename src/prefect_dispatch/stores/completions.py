@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from prefect_dispatch.errors import Absent, MalformedDocument, MalformedName, UsageError
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.completion import Completion
 from prefect_dispatch.format.documents import FORMAT, encode, field
 from prefect_dispatch.format.epoch import Epoch
@@ -68,6 +69,7 @@ def complete_part(
             f"the result of part {key!r} makes an entry of {size} bytes, and one has at most {MAX_COMPLETION_BYTES}; "
             "write it to a file and name that"
         )
+    reach("complete")
     create_once(store.ledger(DONE), completion.name, fields, part.nonce)
     return part
 

@@ -6,9 +6,10 @@ import errno
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Iterator, Optional, Sequence
 
 from prefect_dispatch.errors import Absent, NotDurable, StoreError, StoreUnreachable
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import MAX_NAME_BYTES
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -26,6 +27,7 @@ _WAYS_OUT = {
     errno.EISDIR: "move the folder away",
     errno.ENAMETOOLONG: "use a shorter name",
     errno.EMFILE: "raise the limit of open files",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
 }
 
 
@@ -115,6 +117,7 @@ def make_root(root: Path) -> None:
     if root.parent != root:
         make_root(root.parent)
     try:
+        reach("store.make-root")
         os.mkdir(root)
     except FileExistsError:
         if not root.is_dir():
@@ -134,9 +137,12 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool 
         keep: make what is on the way durable, also where another process has only just made it.
 
     Raises:
+        NotDurable: the disk refused to keep what is on the way; only at the end, so that what the caller does there
+            is tried all the same: the note that a save is barred must come into being on a failing disk.
         OSError: ENOENT where a part is missing; ELOOP or ENOTDIR where one is no folder.
     """
     descriptor = os.dup(root)
+    refused: Optional[NotDurable] = None
     try:
         for part in parts:
             made = False
@@ -150,14 +156,15 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool 
             try:
                 if made or keep:
                     sync_folder(descriptor, part)
-            except BaseException:
-                os.close(below)
-                raise
+            except NotDurable as error:
+                refused = refused or error
             os.close(descriptor)
             descriptor = below
         yield descriptor
     finally:
         os.close(descriptor)
+        if refused is not None:
+            raise refused
 
 
 def make_folders(root: int, parts: Sequence[str]) -> None:
@@ -179,6 +186,7 @@ def sync_folder(descriptor: int, what: str) -> None:
     Raises:
         NotDurable: the disk refused.
     """
+    reach("store.sync-folder")
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -192,6 +200,7 @@ def sync_file(descriptor: int, what: str) -> None:
     Raises:
         NotDurable: the disk refused.
     """
+    reach("store.sync-file")
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -222,6 +231,7 @@ def _open_part(part: str, parent: int) -> int:
 
 def _make(part: str, parent: int) -> bool:
     try:
+        reach("store.make-folder")
         os.mkdir(part, dir_fd=parent)
     except FileExistsError:
         return False

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional
 
 from prefect_dispatch.errors import Exists, MalformedDocument, MalformedName
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import SMALL_DOCUMENT_BYTES, Json, decode, field
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.documents import create_once
@@ -66,6 +67,7 @@ class Journal:
         seq = self._last
         while True:
             seq += 1
+            reach("journal")
             try:
                 create_once(self._ledger, f"{seq:020d}.json", {**fields, "seq": seq, "kind": kind}, nonce)
             except Exists:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, List, Mapping, Optional
 
 from prefect_dispatch.errors import Absent, DuplicateExecution, Exists, StoreUnreachable, UnknownFormat
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.completion import Completion
 from prefect_dispatch.format.documents import Json, field
 from prefect_dispatch.format.epoch import Epoch
@@ -72,6 +73,7 @@ class LineageRoot:
         """
         self.store.probe()
         ledger = self.store.ledger("")
+        reach("bind-root")
         try:
             create_once(ledger, FORMAT_DOCUMENT, {"record": record, "lineage": lineage})
         except Exists:
@@ -97,6 +99,18 @@ class LineageRoot:
             raise StoreUnreachable(
                 f"{self.location} is not a lineage's root: it holds no {FORMAT_DOCUMENT}; give <root>/<lineage>"
             ) from None
+
+    def record(self) -> str:
+        """The id of the record that this root belongs to; empty for one that belongs to none, or is not there.
+
+        Raises:
+            MalformedDocument: ``format.json`` is not a document.
+            UnknownFormat: it is of a newer format.
+        """
+        try:
+            return field(self._read_format(), "record", str, f"{self.location}/{FORMAT_DOCUMENT}")
+        except Absent:
+            return ""
 
     def claim(self, epoch: Epoch, attempt: str, record: str, run: str) -> None:
         """Claim an epoch for one execution. Not idempotent: one wrapper claims once.
@@ -129,8 +143,10 @@ class LineageRoot:
         Raises:
             DuplicateExecution: this attempt has started before.
         """
+        reach("exec-folder")
         self.store.make_folder(exec_folder(attempt))
         document = {**details, "epoch": epoch.number, "attempt": attempt, "identity": dict(identity or {})}
+        reach("started")
         try:
             create_once(self.store.ledger(meta_folder(attempt)), STARTED_DOCUMENT, document)
         except Exists:

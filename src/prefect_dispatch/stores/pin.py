@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from prefect_dispatch.errors import Absent, Exists, MalformedDocument, MalformedName
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import Json, field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import new_nonce
@@ -134,6 +135,7 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
         passed_over = resume.passed_over[:MOST_PASSED_OVER]
         pin = Pin(choice, resume.publication, path, state, passed_over, (*resume.notes, *_left_out(resume)))
         break
+    reach("pin")
     try:
         create_once(store.ledger(meta_folder(attempt)), RESUME_DOCUMENT, pin.encode())
     except Exists:
@@ -158,6 +160,7 @@ def _import(store: Store, attempt: str, resume: Resume) -> str:
     assert resume.publication is not None and resume.manifest is not None
     name = resume.manifest.source.rpartition("/")[2]
     target = import_path(attempt, name)
+    reach("import")
     try:
         store.copy(resume.publication.path, target, resume.manifest.files)
     except Exists:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Callable, List, Optional, Set, Tuple
 
 from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import (
@@ -113,8 +114,10 @@ class PosixStore:
     def _try_exclusive_creation(self, workshop: int) -> None:
         name = f"{new_nonce()}.probe"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        reach("store.probe-create")
         os.close(os.open(name, flags, 0o666, dir_fd=workshop))
         try:
+            reach("store.probe-again")
             try:
                 os.close(os.open(name, flags, 0o666, dir_fd=workshop))
             except FileExistsError:
@@ -124,6 +127,7 @@ class PosixStore:
                     f"store {self.location} creates one name twice: it does not keep exclusive creation; "
                     "use another file system"
                 )
+            reach("store.probe-link")
             os.link(name, f"{name}.link", src_dir_fd=workshop, dst_dir_fd=workshop, follow_symlinks=False)
             os.unlink(f"{name}.link", dir_fd=workshop)
         finally:

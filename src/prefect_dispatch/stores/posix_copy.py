@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Dict, Sequence
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import describe, open_folder, open_root, split_path, told_as_store_errors
@@ -36,6 +37,7 @@ def copy_files(root: Path, source: str, target: str, files: Sequence[SavedFile])
         with open_folder(base, [TEMPORARY], make=True) as workshop:
             try:
                 if not single:
+                    reach("store.copy-begin")
                     os.mkdir(temporary, dir_fd=workshop)
                 for folder_parts, entries in by_folder(source, files).items():
                     below = () if single else (temporary, *folder_parts[len(split_path(source)) :])
@@ -54,11 +56,13 @@ def _copy_file(origin: int, name: str, copy: int, new_name: str, file: SavedFile
     if file.link is not None:
         if os.readlink(name, dir_fd=origin) != file.link:
             raise Absent(f"{what}: the link {file.path} has changed meanwhile")
+        reach("store.copy-link")
         os.symlink(file.link, new_name, dir_fd=copy)
         return file.mtime_ns
     source = open_listed(origin, name, file, what)
     try:
         status = os.fstat(source)
+        reach("store.copy-file")
         target = os.open(new_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=copy)
         try:
             if not _reflinked(source, target):
@@ -113,8 +117,10 @@ def copy_bytes(source: int, target: int, most: int) -> None:
 def _put_in_place(temporary: str, workshop: int, name: str, shelf: int, single: bool, target: str) -> None:
     try:
         if single:
+            reach("store.place-file")
             os.link(temporary, name, src_dir_fd=workshop, dst_dir_fd=shelf, follow_symlinks=False)
         else:
+            reach("store.place-folder")
             # A folder that is renamed replaces an empty one at most; both are this save then.
             os.rename(temporary, name, src_dir_fd=workshop, dst_dir_fd=shelf)
     except OSError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import List, Optional, Set
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import (
@@ -50,7 +51,6 @@ class PosixLedger:
         with told_as_store_errors(what), open_made_root(self._root) as root:
             keep = self._folder not in self._kept
             with open_folder(root, self._parts, make=True, keep=keep) as folder:
-                self._kept.add(self._folder)
                 try:
                     if content:
                         _create_whole(root, folder, name, content, what)
@@ -64,6 +64,7 @@ class PosixLedger:
                     if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                         raise StoreError(f"{what} {_NOT_REGULAR}") from None
                     raise Exists(f"{what} is there already") from None
+        self._kept.add(self._folder)
 
     def read(self, name: str, most: int = MAX_DOCUMENT_BYTES) -> bytes:
         """Read a name's content, up to one byte more than it may have."""
@@ -89,6 +90,7 @@ class PosixLedger:
         what = self._place(name)
         try:
             with told_as_store_errors(what), open_below(self._root, self._parts) as folder:
+                reach("store.remove-name")
                 os.unlink(name, dir_fd=folder)
                 sync_folder(folder, what)
         except Absent:
@@ -114,6 +116,7 @@ class PosixLedger:
 
 
 def _create_empty(root: int, folder: int, name: str, what: str) -> None:
+    reach("store.create-name")
     os.close(os.open(name, _CREATE, 0o666, dir_fd=folder))
     sync_folder(folder, what)
     sync_folder(root, what)
@@ -123,6 +126,7 @@ def _create_whole(root: int, folder: int, name: str, content: bytes, what: str) 
     """Write to a file of this writer's own, then give it the final name, which fails where that is taken."""
     temporary = f"{new_nonce()}.new"
     with open_folder(root, [TEMPORARY], make=True) as workshop:
+        reach("store.write-document")
         descriptor = os.open(temporary, _CREATE, 0o666, dir_fd=workshop)
         try:
             try:
@@ -130,6 +134,7 @@ def _create_whole(root: int, folder: int, name: str, content: bytes, what: str) 
                 while view:
                     view = view[os.write(descriptor, view) :]
                 sync_file(descriptor, what)
+                reach("store.link-document")
                 os.link(temporary, name, src_dir_fd=workshop, dst_dir_fd=folder, follow_symlinks=False)
                 sync_folder(folder, what)
             finally:

@@ -15,6 +15,7 @@ from prefect_dispatch.errors import (
     Unpublishable,
     UsageError,
 )
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import Manifest, SavedFile, check_manifest_name, manifest_prefix
@@ -86,12 +87,15 @@ def _publish(
             f"a manifest has at most {MAX_DOCUMENT_BYTES}: write fewer, larger files"
         )
     try:
+        reach("sync-save")
         store.sync(publication.path, files)
         if still_whole is not None and not still_whole():
             raise Unpublishable(f"save {path!r} changed while it was published; publish it when it is whole")
+        reach("manifest")
         # The manifest's name carries our nonce: one that exists is our own, made by a retry below us.
         with suppress(Exists):
             store.ledger(manifests_folder(attempt)).create(manifest.name, content)
+        reach("publication")
         with suppress(Exists):
             store.ledger(PUBLICATIONS).create(publication.name)
     except NotDurable as error:
@@ -150,6 +154,7 @@ def _check_first_of_its_path(store: Store, attempt: str, publication: Publicatio
 
 def _bar(store: Store, attempt: str, publication: Publication, why: str) -> None:
     """Note that the files of this path failed to reach the disk, which may refuse this note too."""
+    reach("bar")
     try:
         store.ledger(barred_folder(attempt)).create(encode_part(publication.path))
     except StoreError:

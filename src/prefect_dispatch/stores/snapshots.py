@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Tuple
 
 from prefect_dispatch.errors import Absent, Exists, MalformedName, Unpublishable
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.format.names import MAX_PATH_BYTES
 from prefect_dispatch.format.printable import printable
@@ -28,6 +29,7 @@ def take_number(store: Store, attempt: str) -> int:
     number = parse_number(names[-1], attempt) if names else 0
     while True:
         number += 1
+        reach("number")
         try:
             ledger.create(f"{number:0{_DIGITS}d}")
         except Exists:
@@ -72,6 +74,7 @@ def take_snapshot(store: Store, attempt: str, path: str, files: Tuple[SavedFile,
     target = f"{folder}/{path.rpartition('/')[2]}"
     if len(target.encode("utf-8")) > MAX_PATH_BYTES:
         target = f"{folder}/{_ANY_NAME}"
+    reach("snapshot")
     try:
         store.copy(path, target, files)
     except Absent as error:
@@ -92,5 +95,6 @@ def keep_state(store: Store, attempt: str, state: str) -> Tuple[int, str]:
     """
     number = take_number(store, attempt)
     folder = snapshot_folder(attempt, number)
+    reach("state")
     store.ledger(folder).create(STATE_FILE, state.encode("utf-8"))
     return number, f"{folder}/{STATE_FILE}"

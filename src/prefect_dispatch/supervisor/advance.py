@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from prefect_dispatch.errors import Ambiguous, Exists, SchedulerError, StoreError, StoreUnreachable, SubmitRefused
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.names import new_token
 from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.capabilities import Capabilities
@@ -224,7 +225,9 @@ class Supervisor:
                 await self._append(step.fact, step.generation)
             case Finish():
                 await self._finish(state, step)
-            case Done() | NotOpened():
+            case Done():
+                await asyncio.to_thread(self._record.settle_index)
+            case NotOpened():
                 pass
 
     async def _append(self, fact: Fact, generation: int | None = None) -> LineageState:
@@ -250,6 +253,7 @@ class Supervisor:
             return
         request = request_of(self._record.lineage, record_id, after.opened, submission)
         remaining = limit.total_seconds() - (self._clock.monotonic() - began)
+        reach("submit")
         try:
             async with asyncio.timeout(max(remaining, 0)):
                 reference = await self._scheduler.submit(request)
@@ -264,6 +268,7 @@ class Supervisor:
 
     async def _append_own(self, submission: SubmissionState, fact: Submitted | SubmitRefusedFact) -> None:
         """Append the result of one's own call: true whatever came in between, and told once."""
+        reach("submitted")
         while True:
             state = await asyncio.to_thread(self._record.refresh)
             known = state.submission(submission.generation, submission.n)
@@ -283,6 +288,7 @@ class Supervisor:
         seen = (await self._scheduler.observe([submission.object])).get(submission.object)
         if seen is None or seen.state is not ObjectState.ENDED or seen.restart != step.restart - 1:
             return
+        reach("requeue")
         try:
             await self._scheduler.requeue(submission.object, step.restart)
         except SubmitRefused as error:
@@ -292,15 +298,19 @@ class Supervisor:
     async def _forbid_restarts(self, submission: SubmissionState) -> None:
         if submission.object is None:
             return
-        await self._scheduler.set_restarts(submission.object, False)
+        await self._forbid(submission.object)
         await self._append(RestartsForbidden(n=submission.n), submission.generation)
+
+    async def _forbid(self, object: ObjectRef) -> None:
+        reach("set-restarts")
+        await self._scheduler.set_restarts(object, False)
 
     async def _retire(self, opened: Opened, submission: SubmissionState) -> None:
         if submission.object is None or submission.newest is None:
             return
         if submission.retiring is None:
             await self._append(Retiring(n=submission.n, restart=submission.newest.restart), submission.generation)
-        await self._scheduler.set_restarts(submission.object, False)
+        await self._forbid(submission.object)
         await self._ask_to_stop(submission, None)
         seen = (await self._scheduler.observe([submission.object])).get(submission.object)
         if seen is None:
@@ -387,6 +397,7 @@ class Supervisor:
         asked = self._memory.stop_asked.get(submission.object)
         if asked is not None and now - asked < STOP_AGAIN_AFTER.total_seconds():
             return
+        reach("stop")
         await self._scheduler.stop(submission.object, how)
         self._memory.stop_asked[submission.object] = now
 

@@ -6,7 +6,7 @@ import getpass
 import os
 from pathlib import Path
 
-from prefect_dispatch.errors import Exists, LineageError, SpecError
+from prefect_dispatch.errors import Exists, LineageError, SpecError, StoreUnreachable
 from prefect_dispatch.model.facts import Finished, HoldLifted, LiftedBy, Opened, Resolution
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
@@ -33,7 +33,8 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
         SpecError: the lineage is new, and its scheduler would refuse the job; nothing was changed.
         LineageError: it is finished, or open with another spec; the text names the fields that differ.
         ReadOnlyLineage: the record holds what this version does not know.
-        StoreUnreachable: the record root or the checkpoint root cannot be written.
+        StoreUnreachable: the record root or the checkpoint root cannot be written, or the record that the checkpoint
+            root belongs to is not there.
         UnknownFormat: the checkpoint root belongs to another record.
     """
     check_reachable(job.record_root)
@@ -41,9 +42,12 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
         state = record.refresh()
         record.require_writable()
         if state.opened is not None:
+            if state.finished is not None:
+                record.settle_index()
             _check_same(record.lineage, state.opened, state.finished, job)
             return state
         check_acceptable(job)
+        _refuse_second_record(record, job)
         prepared = _prepare_root(record, job)
         try:
             return record.append(
@@ -61,6 +65,18 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
             )
         except Exists:
             continue
+
+
+def _refuse_second_record(record: Record, job: ResolvedJob) -> None:
+    """Refuse to begin a record for a root that belongs to one already: that one's file system may be away."""
+    if record.exists() or not root_visible(job.root):
+        return
+    belongs_to = open_lineage_root(job.root, record.lineage).record()
+    if belongs_to:
+        raise StoreUnreachable(
+            f"root {job.root}/{record.lineage} belongs to record {belongs_to}, and {record.location} holds no record; "
+            "is its file system mounted? If that record is lost for good, give the job another lineage name"
+        )
 
 
 def _prepare_root(record: Record, job: ResolvedJob) -> bool:

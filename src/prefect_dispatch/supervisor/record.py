@@ -19,6 +19,7 @@ from prefect_dispatch.errors import (
     ReadOnlyLineage,
     StoreUnreachable,
 )
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import FORMAT, MAX_DOCUMENT_BYTES, decode, encode, field
 from prefect_dispatch.format.names import check_lineage, new_nonce
 from prefect_dispatch.model.facts import Entry, Fact, Finished, Opened, Reopened
@@ -80,6 +81,18 @@ class Record:
         if self._unreadable is not None:
             raise self._unreadable
 
+    def exists(self) -> bool:
+        """Whether the record was begun.
+
+        Raises:
+            StoreError: it cannot be told.
+        """
+        try:
+            self._store.ledger("").read("record.json")
+        except Absent:
+            return False
+        return True
+
     def id(self) -> str:
         """The record's random id, made on first use and bound to the checkpoint root by its first claim.
 
@@ -92,6 +105,7 @@ class Record:
                 document = decode(ledger.read("record.json"), self._place("record.json"))
             except Absent:
                 self._store.probe()
+                reach("record-id")
                 with contextlib.suppress(Exists):
                     create_once(ledger, "record.json", {"id": secrets.token_hex(16), "lineage": self.lineage})
                 document = decode(ledger.read("record.json"), self._place("record.json"))
@@ -163,6 +177,7 @@ class Record:
             self._mark_open()
         # A store makes the folders that it needs: where the record has gone away, an append would begin another one.
         self._confirm_stands(state.seq)
+        reach("fact")
         create_once(self._facts, _name(entry.seq), entry.document(), entry.nonce, MAX_DOCUMENT_BYTES)
         self._confirm_stands(state.seq)
         self._state, self._tail = apply(state, entry), entry.encode()
@@ -176,21 +191,42 @@ class Record:
         self._after_append(self._state, fact)
         return self._state
 
+    def settle_index(self) -> None:
+        """Take a finished lineage out of the index of open ones: whoever finished it may have died before that.
+
+        It may fail, as everything that is derived may; the next one who looks at the lineage does it.
+        """
+        try:
+            with contextlib.suppress(Absent):
+                self._index.read(self.lineage)
+                self._unmark_open()
+                # Whoever reopens a lineage marks it before, which this may just have taken back.
+                if self.refresh().finished is None:
+                    self._mark_open()
+        except DispatchError as error:
+            _log.warning("%s: %s", self.lineage, error, extra={"action": "record.derived_failed"})
+
     def _after_append(self, state: LineageState, fact: Fact) -> None:
         """Write what is derived. It may fail: the fact stands, and each of these can be made again."""
         try:
             if isinstance(fact, Finished):
-                self._index.remove(self.lineage)
+                self._unmark_open()
             if state.seq % SNAPSHOT_EVERY == 0:
                 body = {"format": FORMAT, "state": state.model_dump(mode="json")}
+                reach("fold")
                 with contextlib.suppress(Exists):
                     self._snapshots.create(_name(state.seq), encode(body))
         except DispatchError as error:
             _log.warning("%s: %s", self.lineage, error, extra={"action": "record.derived_failed"})
 
     def _mark_open(self) -> None:
+        reach("open-mark")
         with contextlib.suppress(Exists):
             self._index.create(self.lineage)
+
+    def _unmark_open(self) -> None:
+        reach("open-unmark")
+        self._index.remove(self.lineage)
 
     def _newest_snapshot(self) -> LineageState:
         for name in reversed(self._snapshots.names()):

@@ -1,0 +1,59 @@
+"""Crashes: a real process is killed right before each durable step; nothing is lost, and the job ends all the same."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from prefect_dispatch.failpoint import Failpoint
+
+
+@pytest.mark.parametrize("point", Failpoint, ids=lambda point: point.value)
+def test_a_process_that_is_killed_at_a_durable_step_takes_nothing_along(point: Failpoint, crashes: Any, planned: Any):
+    # given a job on the local scheduler that is preempted once, and who comes to this failpoint, how often
+    kills = planned[point]
+    assert kills, f"no scenario comes to {point.value}: add one"
+    # when each of them is killed there, and a new activation goes on
+    for each in kills:
+        # then all that Scene.check and Scene.check_end ask for holds
+        crashes.end_of(*each)
+
+
+TWICE = [
+    ("supervisor", "fact", 3),
+    ("supervisor", "submit", 1),
+    ("supervisor", "submitted", 1),
+    ("supervisor", "local.place-object", 1),
+    ("supervisor", "local.spawn", 1),
+    ("supervisor", "local.end", 1),
+    ("both jobs", "claim", 1),
+    ("both jobs", "publication", 2),
+    ("both jobs", "guardian", 1),
+]
+
+
+@pytest.fixture(scope="module")
+def twice(crashes: Any) -> dict[tuple[str, str, int], Future[None]]:
+    """All of them at once, side by side."""
+    return {case: crashes.beside(kill_twice, crashes, *case) for case in TWICE}
+
+
+def kill_twice(crashes: Any, who: str, point: str, time: int) -> None:
+    # given a job
+    scene = crashes.scene("folder")
+    # when two in a row are killed at one step: supervisors, or the jobs of two submissions of one supervisor
+    kills = scene.kills(who, point, time)
+    scene.activate(*kills)
+    scene.check()
+    scene.activate(*kills)
+    # then the next activation ends the job
+    assert scene.was_killed(kills[0])
+    assert scene.activate() == 0
+    scene.check_end()
+
+
+@pytest.mark.parametrize("case", TWICE, ids=lambda case: " at ".join(case[:2]))
+def test_who_comes_after_may_be_killed_at_the_same_step(case: tuple[str, str, int], twice: Any):
+    twice[case].result()
