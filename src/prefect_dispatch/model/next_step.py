@@ -10,7 +10,16 @@ from prefect_dispatch.format.epoch import MAX_RESTART, MAX_SUBMISSION, Epoch
 from prefect_dispatch.format.resume_choice import SCRATCH
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
-from prefect_dispatch.model.facts import Abandoned, HoldLifted, HoldOpened, Opened, Outcome, Resolution, StopRequested
+from prefect_dispatch.model.facts import (
+    Abandoned,
+    HoldLifted,
+    HoldOpened,
+    Opened,
+    Outcome,
+    Resolution,
+    Retiring,
+    StopRequested,
+)
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.state import Hold, Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import (
@@ -73,7 +82,7 @@ def next_step(state: LineageState, now: datetime, capabilities: Capabilities) ->
         return Done(finished=state.finished)
     here = _Situation(state, state.opened, now, capabilities)
     if state.hold is not None and not _stop_goes_on(state, state.hold):
-        return Held(hold=state.hold, settle=_settle(here))
+        return _held(here, state.hold)
     lost = _given_up(state)
     if lost is not None:
         return Append(fact=Abandoned(n=lost.n), generation=lost.generation)
@@ -101,7 +110,12 @@ def _intended(state: LineageState) -> Iterator[SubmissionState]:
 
 
 def _given_up(state: LineageState) -> SubmissionState | None:
-    """The submission that nobody could account for and a person has now given up."""
+    """The submission that nobody could account for and a person has now given up.
+
+    Not where the person's word is to stop: then it is looked for as long as it may be on its way, and stopped.
+    """
+    if state.stop is not None and state.stop.intent == "abandon":
+        return None
     token = state.lifted_hold.token if state.lifted_hold is not None else None
     return next((each for each in _intended(state) if each.token == token), None)
 
@@ -110,6 +124,8 @@ def _end_of(submission: SubmissionState) -> _End | None:
     if submission.landing in (Landing.REFUSED, Landing.ABANDONED):
         return _End(Cause.LAUNCH_FAILED, None, submission.settled_at, None, submission.detail)
     execution = submission.deciding if not submission.live else None
+    if execution is None and not submission.live and submission.given_up:
+        return _End(Cause.LAUNCH_FAILED, None, submission.settled_at, None, submission.detail)
     if execution is None or execution.ended is None:
         return None
     ended = execution.ended
@@ -188,6 +204,9 @@ def _after_end(here: _Situation, submission: SubmissionState, end: _End) -> Step
 def _after_lift(here: _Situation, lifted: HoldLifted, submission: SubmissionState, end: _End) -> Step:
     """A person's word, read before anything else, holds until the next submission."""
     rule = here.opened.plan.rule(end.cause)
+    if lifted.resolution is Resolution.RUN_AGAIN and end.cause is Cause.COMPLETED:
+        # It turned up and did its work while the job was held.
+        return _finish(here, Outcome.SUCCEEDED, "the program exited 0")
     chosen = lifted.resolution is Resolution.RUN_AGAIN and rule.recovers
     return _again(here, submission, end, rule.action if chosen else Action.RESUBMIT)
 
@@ -292,10 +311,22 @@ def _stopping(here: _Situation, stop: StopRequested) -> Step:
     return _finish(here, Outcome.STOPPED, f"stopped on request of {stop.who or 'a person'}")
 
 
+def _held(here: _Situation, hold: Hold) -> Step:
+    """A person must decide. What turns up of a submission that was given up is ended, and is no end of the job."""
+    newest = here.state.newest
+    if newest is not None and newest.live and newest.given_up and newest.retiring is None:
+        restart = newest.newest.restart if newest.newest is not None else 0
+        return Append(fact=Retiring(n=newest.n, restart=restart), generation=newest.generation)
+    return Held(hold=hold, settle=_settle(here))
+
+
 def _settle(here: _Situation) -> Poll | None:
+    """What goes on while a hold is open: what it is about may turn up, and nothing else may run."""
     newest = here.state.newest
     find = (newest,) if newest is not None and newest.landing is Landing.INTENDED else ()
-    poll = _poll(here, why="older submissions to settle", find=find)
+    observe = (newest,) if newest is not None and newest.live else ()
+    stop = tuple(each for each in observe if each.retiring is not None)
+    poll = _poll(here, why="older submissions to settle", find=find, observe=observe, stop=stop)
     return poll if poll.observe or poll.find or poll.stop else None
 
 

@@ -78,7 +78,7 @@ class SubmissionState(_State):
         retiring: the restart whose end counts, once the object is being ended for good.
         retired: whether the object was seen to have ended for good.
         detail: why it was refused.
-        settled_at: when it was refused or abandoned.
+        settled_at: when it was refused or abandoned; an abandoned one that turned up keeps it.
     """
 
     generation: int
@@ -115,16 +115,26 @@ class SubmissionState(_State):
         return deciding
 
     def is_our_stop(self, execution: Execution) -> bool:
-        """Whether an execution was restarted while the object was being retired, and ended by that."""
+        """Whether an execution that was not to run any more was ended by our own stop.
+
+        That is one that was restarted while the object was being retired, and any of an object that was given up and
+        turned up when the job was held.
+        """
         ended = execution.ended
-        late = self.retiring is not None and execution.restart > self.retiring
-        return late and ended is not None and ended.cause is Cause.STOPPED
+        if self.retiring is None or ended is None or ended.cause is not Cause.STOPPED:
+            return False
+        return execution.restart > self.retiring or self.given_up
 
     @property
     def may_restart(self) -> bool:
         """Whether the scheduler may still restart the object by itself."""
         landed = self.landing is Landing.LANDED
         return landed and self.restarts_allowed and not self.restarts_forbidden and not self.retired
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it was once taken for one that never lands, though it may have turned up since."""
+        return self.settled_at is not None and self.landing is not Landing.REFUSED
 
     @property
     def live(self) -> bool:

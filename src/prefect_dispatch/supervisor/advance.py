@@ -253,9 +253,14 @@ class Supervisor:
             return
         request = request_of(self._record.lineage, record_id, after.opened, submission)
         remaining = limit.total_seconds() - (self._clock.monotonic() - began)
+        if remaining <= 0:
+            # A process that stood still here would submit what everybody else has given up.
+            raise SchedulerError(
+                f"submission {step.n} was decided more than {limit.total_seconds():g}s ago and is not made any more"
+            )
         reach("submit")
         try:
-            async with asyncio.timeout(max(remaining, 0)):
+            async with asyncio.timeout(remaining):
                 reference = await self._scheduler.submit(request)
         except SubmitRefused as error:
             await self._append_own(submission, SubmitRefusedFact(n=step.n, detail=str(error)))
@@ -312,9 +317,10 @@ class Supervisor:
             await self._append(Retiring(n=submission.n, restart=submission.newest.restart), submission.generation)
         await self._forbid(submission.object)
         await self._ask_to_stop(submission, None)
+        asked_at = self._clock.monotonic()
         seen = (await self._scheduler.observe([submission.object])).get(submission.object)
         if seen is None:
-            gone = self._absent_long_enough(submission.object)
+            gone = self._absent_long_enough(submission.object, asked_at)
         else:
             self._memory.absent_since.pop(submission.object, None)
             gone = seen.state is ObjectState.ENDED and seen.restart == submission.newest.restart
@@ -341,20 +347,24 @@ class Supervisor:
         references = {each.object: each for each in submissions if each.object is not None}
         if not references:
             return
+        asked_at = self._clock.monotonic()
         answers = await self._scheduler.observe(list(references))
         for reference, submission in references.items():
             seen = answers.get(reference)
             if seen is not None:
                 self._memory.absent_since.pop(reference, None)
                 await self._take_news(opened, submission, news(submission, seen))
-            elif self._absent_long_enough(reference):
+            elif self._absent_long_enough(reference, asked_at):
                 await self._take_news(opened, submission, vanished(submission))
 
-    def _absent_long_enough(self, reference: ObjectRef) -> bool:
-        """Vanished takes two full answers a bound apart on this process's own monotonic clock."""
-        now = self._clock.monotonic()
-        since = self._memory.absent_since.setdefault(reference, now)
-        return now - since >= self._scheduler.capabilities.observe_bound.total_seconds() and now > since
+    def _absent_long_enough(self, reference: ObjectRef, asked_at: float) -> bool:
+        """Vanished takes two full answers a bound apart on this process's own monotonic clock.
+
+        An answer may have been on its way for long: the bound counts from the first one's arrival to the asking of the
+        second.
+        """
+        since = self._memory.absent_since.setdefault(reference, self._clock.monotonic())
+        return asked_at - since >= self._scheduler.capabilities.observe_bound.total_seconds() and asked_at > since
 
     async def _take_news(
         self, opened: Opened, submission: SubmissionState, found: Sequence[Observed | EndedRestart]
@@ -402,20 +412,25 @@ class Supervisor:
         self._memory.stop_asked[submission.object] = now
 
     async def _find(self, state: LineageState, submission: SubmissionState) -> None:
-        """Look for an object by its token."""
+        """Look for an object by its token. A no is worth what it was when it was asked for."""
+        asked_at = self._clock.now()
+        bounds = self._scheduler.capabilities
+        due = submission.give_up_at + bounds.landing_bound + bounds.clock_skew
+        may_land = asked_at <= due
+        intended = submission.landing is Landing.INTENDED
         try:
             reference = await self._scheduler.find(submission.token)
         except Ambiguous as error:
-            if submission.landing is Landing.INTENDED and state.hold is None:
+            person_knows = state.lifted_hold is not None and state.lifted_hold.token == submission.token
+            if intended and person_knows and not may_land:
+                await self._append(Abandoned(n=submission.n), submission.generation)
+            elif intended and not person_knows and state.hold is None:
                 held = ambiguous_hold(state, submission, str(error))
                 await self._append(held.fact, held.generation)
             return
         if reference is not None:
             await self._append(Submitted(n=submission.n, object=reference), submission.generation)
-            return
-        bounds = self._scheduler.capabilities
-        due = submission.give_up_at + bounds.landing_bound + bounds.clock_skew
-        if submission.landing is Landing.INTENDED and self._clock.now() > due:
+        elif intended and not may_land:
             await self._append(Abandoned(n=submission.n), submission.generation)
 
     async def _finish(self, state: LineageState, step: Finish) -> None:
