@@ -1,0 +1,112 @@
+"""Budgets, progress and choices, counted anew from the facts alone, by other code than the fold's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.resume_choice import SCRATCH
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import (
+    Abandoned,
+    Ended,
+    Entry,
+    HoldLifted,
+    HoldOpened,
+    Opened,
+    Requeueing,
+    Resolution,
+    Retiring,
+    SubmitRefused,
+    Submitting,
+)
+
+
+class Recount:
+    """What follows from a record for what may be done next.
+
+    Attributes:
+        spent: how often each cause has ended an execution of what was then the newest submission.
+        last: the cause of the last such end; None once it was acted upon.
+        fruitless: how many ends in a row came without a new publication.
+        word: a person's word since the last submission or requeue; None where there is none.
+        base: what is to be resumed from.
+        floor: from which epoch on publications count.
+        newest: the newest submission.
+    """
+
+    def __init__(self) -> None:
+        self.spent: Counter[Cause] = Counter()
+        self.last: Cause | None = None
+        self.fruitless = 0
+        self.word: HoldLifted | None = None
+        self.base, self.floor = "latest", 0
+        self.newest = 0
+        self._most_published = 0
+        self._hold: str | None = None
+        self._over: set[tuple[int, int | None]] = set()
+        self._retiring: dict[int, int] = {}
+        self._blind = False
+        self._finished = False
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Recount:
+        """Count a whole record."""
+        counted = cls()
+        for entry in entries:
+            counted.take(entry)
+        return counted
+
+    def choice(self) -> tuple[str, int]:
+        """Base and floor of the next submission."""
+        if self.word is not None and self.word.resolution in (Resolution.CONTINUE_FROM, Resolution.FROM_SCRATCH):
+            return self.word.base or SCRATCH, Epoch(0, self.newest + 1, 0).number
+        return self.base, self.floor
+
+    def take(self, entry: Entry) -> None:
+        """Count one more fact."""
+        match entry.fact:
+            case Opened(plan=plan, base=base, floor=floor):
+                self._blind, self.base, self.floor = plan.count_every_execution, base, floor
+            case Submitting(n=n) if n > self.newest:
+                self.base, self.floor = self.choice()
+                self.newest, self.word, self.last = n, None, None
+            case Requeueing():
+                self.word, self.last = None, None
+            case Retiring(n=n, restart=restart):
+                self._retiring[n] = min(restart, self._retiring.get(n, restart))
+            case SubmitRefused(n=n) | Abandoned(n=n) if (n, None) not in self._over:
+                self._over.add((n, None))
+                self._charge(n, Cause.LAUNCH_FAILED)
+            case Ended():
+                self._end(entry.fact)
+            case HoldOpened(hold=hold) if not self._finished:
+                self._hold, self.word = hold, None
+            case HoldLifted(hold=hold) if hold == self._hold:
+                self._hold, self.word, self.fruitless = None, entry.fact, 0
+            case _:
+                pass
+
+    def _end(self, fact: Ended) -> None:
+        known = (fact.n, fact.restart)
+        later = [restart for n, restart in self._over if n == fact.n and restart is not None]
+        if known in self._over or (later and fact.restart < max(later)):
+            return
+        self._over.add(known)
+        late = fact.n in self._retiring and (fact.restart > self._retiring[fact.n] or (fact.n, None) in self._over)
+        if (late and fact.cause is Cause.STOPPED) or fact.n != self.newest:
+            return
+        if self.word is not None and self.word.resolution is Resolution.RUN_AGAIN:
+            self.word = None
+        self._charge(fact.n, fact.cause)
+        if self._blind:
+            self.fruitless += 1
+        elif fact.published is not None:
+            self.fruitless = 0 if fact.published > self._most_published else self.fruitless + 1
+            self._most_published = max(self._most_published, fact.published)
+
+    def _charge(self, n: int, cause: Cause) -> None:
+        if n == self.newest:
+            self.spent[cause] += 1
+            self.last = cause

@@ -1,0 +1,146 @@
+"""Supervisors that come and go, and persons who look in: each with its own record, clock and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+
+from prefect_dispatch.errors import DispatchError, Exists, LineageError
+from prefect_dispatch.format.names import new_nonce
+from prefect_dispatch.model.facts import Cessation, Fact, HoldLifted, LiftedBy, Resolution, StopRequested
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.stores.lineage_root import LineageRoot
+from prefect_dispatch.stores.memory import MemoryStore
+from prefect_dispatch.supervisor.advance import Advanced, Supervisor
+from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.drive import JobOver, drive
+from prefect_dispatch.supervisor.opening import run_again
+from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.root_view import RootView
+from prefect_dispatch.testing.simulator.loop import run_virtually
+from prefect_dispatch.testing.simulator.parked_scheduler import ParkedScheduler
+from prefect_dispatch.testing.simulator.parked_store import ParkedStore
+from prefect_dispatch.testing.simulator.referee import ExecutionWatch, Referee, SupervisorWatch
+
+LINEAGE = "digits"
+LIKES = (12, 1, 3, 3)
+"""How persons like to resolve a hold: run again, stop, continue from a publication, from scratch."""
+ANSWERS: tuple[Literal["ceased", "running", "unknown"], ...] = ("ceased", "running", "unknown")
+
+
+class Office:
+    """Where supervisors and persons work: one record, seen by each through its own connection.
+
+    Args:
+        referee: watches.
+        store: the record's store.
+    """
+
+    def __init__(self, referee: Referee, store: MemoryStore) -> None:
+        self.referee = referee
+        self._store = store
+        self._index = MemoryStore("memory://index")
+
+    def record(self, actor: str, clock: Clock) -> tuple[Record, SupervisorWatch]:
+        """A connection of an actor's own, with an id of its own."""
+        stage = self.referee.stage
+        writer = new_nonce()
+        watch = SupervisorWatch(self.referee, actor, writer)
+        store = ParkedStore(self._store, stage, watch, stage.setting.store_failure, stage.setting.lost_reply)
+        return Record(store, self._index.ledger("open"), LINEAGE, clock, writer), watch
+
+    def supervise(self, actor: str, clock: Clock, sees_root: bool, over: Callable[[], None]) -> None:
+        """Be a supervisor until the job is over; what raises, ends it like a crash."""
+        referee, stage = self.referee, self.referee.stage
+        record, watch = self.record(actor, clock)
+        scheduler = ParkedScheduler(referee.truth.scheduler, stage, watch)
+        look = ParkedStore(referee.truth.root, stage, ExecutionWatch(referee, None, None), stage.setting.store_failure)
+        view = RootView(LineageRoot(look)) if sees_root else None
+        supervisor = Supervisor(record, scheduler, view, clock)
+        began = stage.kernel.now
+
+        async def after_each(advanced: Advanced) -> None:
+            nonlocal began
+            referee.advanced(actor, advanced, began)
+            began = stage.kernel.now
+
+        async def work() -> None:
+            nonlocal began
+            while True:
+                began = stage.kernel.now
+                happening = await drive(supervisor, carrier=None, after_each=after_each)
+                if isinstance(happening, JobOver):
+                    return
+                await clock.sleep(supervisor.capabilities.poll_interval.total_seconds())
+
+        try:
+            run_virtually(stage.kernel, work)
+        except DispatchError as error:
+            stage.note(f"gives up: {type(error).__name__}: {error}")
+            stage.happen("supervisor that gave up")
+        over()
+
+    def look_in(self, actor: str, clock: Clock) -> None:
+        """Be a person: look in now and then, and lift holds or stop the job."""
+        stage = self.referee.stage
+        record, _ = self.record(actor, clock)
+        while not stage.calm:
+            stage.kernel.sleep(stage.random.expovariate(1 / stage.setting.person_every))
+            if stage.calm:
+                return
+            try:
+                state = record.refresh()
+                if state.opened is not None and state.finished is None:
+                    self._decide(actor, record, state)
+            except (DispatchError, LineageError) as error:
+                stage.note(f"goes away: {error}")
+
+    def signal(self, actor: str, clock: Clock) -> None:
+        """Be a site's cessation signal: answer about open holds, and lift those that a signal may lift."""
+        stage = self.referee.stage
+        record, _ = self.record(actor, clock)
+        while not stage.calm:
+            stage.kernel.sleep(stage.random.expovariate(1 / stage.setting.person_every))
+            try:
+                hold = None if stage.calm else record.refresh().hold
+                if hold is None or hold.opened.object is None:
+                    continue
+                answer = stage.random.choice(ANSWERS)
+                stage.happen(f"signal {answer}")
+                record.append(Cessation(hold=hold.opened.hold, object=hold.opened.object, answer=answer))
+                if answer == "ceased" and hold.opened.signal_may_lift:
+                    again = Resolution.RUN_AGAIN
+                    record.append(HoldLifted(hold=hold.opened.hold, lifted_by=LiftedBy.SIGNAL, resolution=again))
+            except DispatchError as error:
+                stage.note(f"goes away: {error}")
+
+    def _decide(self, actor: str, record: Record, state: LineageState) -> None:
+        stage, random = self.referee.stage, self.referee.stage.random
+        if state.hold is not None:
+            resolution = random.choices(tuple(Resolution), LIKES)[0]
+            if resolution is Resolution.RUN_AGAIN:
+                stage.happen("lift run_again")
+                run_again(record, actor)
+                return
+            published = sorted(self.referee.truth.published)
+            base = random.choice(published) if resolution is Resolution.CONTINUE_FROM and published else None
+            if resolution is Resolution.CONTINUE_FROM and base is None:
+                return
+            stage.happen(f"lift {resolution}")
+            hold = state.hold.opened.hold
+            lift = HoldLifted(hold=hold, lifted_by=LiftedBy.PERSON, resolution=resolution, base=base, who=actor)
+            self._append(record, lift)
+        elif random.random() < 0.06:
+            intent = random.choice(("suspend", "suspend", "suspend", "abandon"))
+            stage.happen(f"stop requested: {intent}")
+            stop = StopRequested(intent="abandon" if intent == "abandon" else "suspend", who=actor)
+            self._append(record, stop)
+
+    def _append(self, record: Record, fact: Fact) -> None:
+        """Append a person's word, whatever was appended meanwhile; the fold knows whether it still counts."""
+        while True:
+            with suppress(Exists):
+                record.append(fact)
+                return
+            record.refresh()

@@ -1,0 +1,335 @@
+"""The simulator finds what is broken on purpose: each mutation of the protocol fails within the seeds that CI runs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from prefect_dispatch.errors import Absent, Ambiguous, Exists, UnusableCheckpoint
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.format.resume_choice import ResumeChoice
+from prefect_dispatch.model import fold, next_step
+from prefect_dispatch.model.facts import Abandoned, Ended, Observed, Retired, Submitted
+from prefect_dispatch.model.observation import ObjectState
+from prefect_dispatch.model.state import Landing
+from prefect_dispatch.stores import lineage_root, pin, publisher
+from prefect_dispatch.stores.claim import make_claim
+from prefect_dispatch.stores.layout import PUBLICATIONS, manifests_folder
+from prefect_dispatch.stores.resume import Resume, choose
+from prefect_dispatch.supervisor import advance
+from prefect_dispatch.supervisor.advance import Supervisor
+from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.request import request_of
+from prefect_dispatch.testing.simulator import simulate
+
+SEEDS = int(os.environ.get("DISPATCH_SIMULATE_MUTATED_SEEDS", "400"))
+"""How many seeds a mutation gets; the unmutated product passes many more in test_simulator.py."""
+
+Patch = pytest.MonkeyPatch
+
+
+def others_submit_too(patch: Patch) -> None:
+    """Whoever sees an intent and no object makes the call."""
+    find = Supervisor._find
+
+    async def find_or_submit(self, state, submission):
+        if submission.landing is not Landing.INTENDED or await self._scheduler.find(submission.token) is not None:
+            return await find(self, state, submission)
+        request = request_of(self.lineage, self._record.id(), state.opened, submission)
+        reference = await self._scheduler.submit(request)
+        await self._append(Submitted(n=submission.n, object=reference), submission.generation)
+
+    patch.setattr(Supervisor, "_find", find_or_submit)
+
+
+def a_lost_append_is_made_behind_what_came(patch: Patch) -> None:
+    """Who loses an append writes the same decision behind whatever is there."""
+    append = Record.append
+
+    def append_anyway(self, fact, generation=None):
+        while True:
+            with suppress(Exists):
+                return append(self, fact, generation)
+            self.refresh()
+
+    patch.setattr(Record, "append", append_anyway)
+
+
+def what_was_abandoned_is_forgotten(patch: Patch) -> None:
+    """Nobody looks for a submission that was given up."""
+    poll = next_step._poll
+
+    def poll_known(here, **asked):
+        step = poll(here, **asked)
+        known = tuple(each for each in step.find if each.landing is not Landing.ABANDONED)
+        return next_step.Poll(observe=step.observe, find=known, stop=step.stop, wake_at=step.wake_at, why=step.why)
+
+    patch.setattr(next_step, "_poll", poll_known)
+
+
+def the_floor_is_ignored(patch: Patch) -> None:
+    """Every publication may be resumed from, whatever was chosen."""
+    candidates = ResumeChoice.candidates
+    patch.setattr(
+        ResumeChoice, "candidates", lambda self, publications: candidates(ResumeChoice(self.base, 0), publications)
+    )
+
+
+def the_count_of_an_ending_object_is_believed(patch: Patch) -> None:
+    """An object that is ending is taken for the restart that it counts."""
+    news = advance.news
+
+    def believing(submission, observation):
+        ending = observation.state is ObjectState.ENDING
+        running = observation.model_copy(update={"state": ObjectState.RUNNING})
+        return news(submission, running if ending else observation)
+
+    patch.setattr(advance, "news", believing)
+
+
+def a_lost_observation_is_appended_unasked(patch: Patch) -> None:
+    """Who loses the append of an observation appends it again without another query."""
+    append = Supervisor._append
+
+    async def append_stale(self, fact, generation=None):
+        while True:
+            try:
+                return await append(self, fact, generation)
+            except Exists:
+                if not isinstance(fact, Observed | Ended):
+                    raise
+                self._record.refresh()
+
+    patch.setattr(Supervisor, "_append", append_stale)
+
+
+def the_first_end_is_free(patch: Patch) -> None:
+    """Each cause may end one execution more than its budget."""
+    count = fold._count
+
+    def count_from_the_second(state, submission, cause, at):
+        charged = count(state, submission, cause, at)
+        if charged is state or charged.spent[cause] > 1:
+            return charged
+        return (
+            charged.model_copy(update={"spent": {**charged.spent, cause: 1}})
+            if cause in state.spent
+            else (charged.model_copy(update={"spent": {**state.spent, cause: 0}}))
+        )
+
+    patch.setattr(fold, "_count", count_from_the_second)
+
+
+def a_no_is_trusted_at_once(patch: Patch) -> None:
+    """A submission that is not there when its call is given up is taken for abandoned."""
+    find = Supervisor._find
+
+    async def find_hastily(self, state, submission):
+        if submission.landing is Landing.INTENDED and await self._scheduler.find(submission.token) is None:
+            if self._clock.now() > submission.give_up_at:
+                await self._append(Abandoned(n=submission.n), submission.generation)
+            return
+        await find(self, state, submission)
+
+    patch.setattr(Supervisor, "_find", find_hastily)
+
+
+def restarts_are_never_forbidden(patch: Patch) -> None:
+    """The scheduler may make the last budgeted restart, and the one after it."""
+    patch.setattr(next_step, "_last_restart", lambda state, opened: False)
+
+
+def the_old_object_is_not_retired(patch: Patch) -> None:
+    """An object counts as retired without having been told anything."""
+
+    async def say_so(self, opened, submission):
+        await self._append(Retired(n=submission.n), submission.generation)
+
+    patch.setattr(Supervisor, "_retire", say_so)
+
+
+def a_save_is_named_before_its_manifest(patch: Patch) -> None:
+    """The publication's name comes first."""
+
+    def publish_hastily(store, attempt, manifest, still_whole=None):
+        store.sync(manifest.publication.path, manifest.files)
+        with suppress(Exists):
+            store.ledger(PUBLICATIONS).create(manifest.publication.name)
+        store.ledger(manifests_folder(attempt)).create(manifest.name, manifest.encode())
+        return manifest.publication
+
+    patch.setattr(publisher, "_publish", publish_hastily)
+
+
+def the_step_comes_before_the_epoch(patch: Patch) -> None:
+    """The highest step is the newest save."""
+    order = property(lambda self: (self.step, self.epoch.number, self.path.encode()))
+    patch.setattr(Publication, "order", order)
+
+
+def a_claim_is_shared(patch: Patch) -> None:
+    """A second wrapper of one execution goes on like the first."""
+
+    def claim_anyway(store, claim):
+        with suppress(Exception):
+            make_claim(store, claim)
+
+    patch.setattr(lineage_root, "make_claim", claim_anyway)
+    start = lineage_root.LineageRoot.start
+
+    def start_anyway(self, *given):
+        with suppress(Exception):
+            start(self, *given)
+
+    patch.setattr(lineage_root.LineageRoot, "start", start_anyway)
+
+
+def any_lift_lifts_any_hold(patch: Patch) -> None:
+    """A person's word about an old hold counts for the next one too."""
+    lifted = fold._lifted
+
+    def lift_whatever(state, fact):
+        named = fact if state.hold is None else fact.model_copy(update={"hold": state.hold.opened.hold})
+        return lifted(state, named)
+
+    patch.setattr(fold, "_lifted", lift_whatever)
+
+
+def clocks_are_taken_to_agree(patch: Patch) -> None:
+    """A submission is given up by the wall clock of whoever looks, with no time for skew."""
+    find = Supervisor._find
+
+    async def find_by_the_clock(self, state, submission):
+        if submission.landing is Landing.INTENDED and await self._scheduler.find(submission.token) is None:
+            if self._clock.now() > submission.give_up_at + self._scheduler.capabilities.landing_bound:
+                await self._append(Abandoned(n=submission.n), submission.generation)
+            return
+        await find(self, state, submission)
+
+    patch.setattr(Supervisor, "_find", find_by_the_clock)
+
+
+def one_missing_answer_is_the_end(patch: Patch) -> None:
+    """An object that one answer lacks has vanished."""
+    patch.setattr(Supervisor, "_absent_long_enough", lambda self, *given: True)
+
+
+def what_cannot_be_told_is_not_there(patch: Patch) -> None:
+    """An ambiguous answer counts as a no."""
+    find = Supervisor._find
+
+    async def find_or_give_up(self, state, submission):
+        try:
+            await self._scheduler.find(submission.token)
+        except Ambiguous:
+            if submission.landing is Landing.INTENDED:
+                await self._append(Abandoned(n=submission.n), submission.generation)
+            return
+        await find(self, state, submission)
+
+    patch.setattr(Supervisor, "_find", find_or_give_up)
+
+
+def what_is_unusable_is_started_over(patch: Patch) -> None:
+    """Where no save is usable the program starts from scratch."""
+
+    def choose_or_scratch(*given):
+        try:
+            return choose(*given)
+        except UnusableCheckpoint:
+            return Resume()
+
+    patch.setattr(pin, "choose", choose_or_scratch)
+
+
+def unknown_is_the_end(patch: Patch) -> None:
+    """A word that nobody knows is taken for the object's absence."""
+    observe = Supervisor._observe
+
+    async def observe_hastily(self, opened, submissions):
+        for each in submissions:
+            seen = (await self._scheduler.observe([each.object])).get(each.object)
+            if seen is not None and seen.state is ObjectState.UNKNOWN:
+                return await self._take_news(opened, each, advance.vanished(each))
+        return await observe(self, opened, submissions)
+
+    patch.setattr(Supervisor, "_observe", observe_hastily)
+
+
+def a_choice_does_not_end_what_runs(patch: Patch) -> None:
+    """A person's choice of another save is lost on the way to the next submission."""
+    patch.setattr(next_step, "_elsewhere", lambda state: False)
+
+
+def stops_are_forgotten(patch: Patch) -> None:
+    """What is stale or unwanted is not asked to end."""
+    poll = next_step._poll
+
+    def poll_kindly(here, **asked):
+        step = poll(here, **asked)
+        return next_step.Poll(observe=step.observe, find=step.find, wake_at=step.wake_at, why=step.why)
+
+    patch.setattr(next_step, "_poll", poll_kindly)
+
+
+def a_deleted_save_counts_as_whole(patch: Patch) -> None:
+    """What a manifest lists is not looked for."""
+
+    def import_whatever(store, attempt, resume):
+        with suppress(Absent, Exists):
+            store.copy(resume.publication.path, f"meta/{attempt}/resume/save", resume.manifest.files)
+        return f"meta/{attempt}/resume/save"
+
+    patch.setattr(pin, "_import", import_whatever)
+
+
+ASKED_FOR = (
+    others_submit_too,
+    a_lost_append_is_made_behind_what_came,
+    what_was_abandoned_is_forgotten,
+    the_floor_is_ignored,
+    the_count_of_an_ending_object_is_believed,
+    a_lost_observation_is_appended_unasked,
+)
+MORE = (
+    the_first_end_is_free,
+    a_no_is_trusted_at_once,
+    restarts_are_never_forbidden,
+    the_old_object_is_not_retired,
+    a_save_is_named_before_its_manifest,
+    the_step_comes_before_the_epoch,
+    a_claim_is_shared,
+    any_lift_lifts_any_hold,
+    clocks_are_taken_to_agree,
+    one_missing_answer_is_the_end,
+    what_cannot_be_told_is_not_there,
+    what_is_unusable_is_started_over,
+    unknown_is_the_end,
+    a_choice_does_not_end_what_runs,
+    stops_are_forgotten,
+    a_deleted_save_counts_as_whole,
+)
+
+
+def first_failure(seeds: Iterator[int]) -> tuple[int, str] | None:
+    """The first seed that fails, and the check that saw it."""
+    for seed in seeds:
+        outcome = simulate(seed)
+        if outcome.violations:
+            return seed, outcome.violations[0].check
+    return None
+
+
+@pytest.mark.parametrize("mutation", [*ASKED_FOR, *MORE], ids=lambda mutation: mutation.__name__)
+def test_a_mutation_is_found(mutation: Callable[[Patch], None], monkeypatch, record_property):
+    # given a product that is broken in one place
+    mutation(monkeypatch)
+    # when it is simulated
+    found = first_failure(itertools.islice(itertools.count(), SEEDS))
+    # then a check sees it
+    assert found is not None, f"{SEEDS} seeds pass with {mutation.__name__}"
+    record_property("seed and check", found)
