@@ -26,6 +26,8 @@ from prefect_dispatch.testing.simulator.referee import ExecutionWatch, Referee, 
 LINEAGE = "digits"
 LIKES = (12, 1, 3, 3)
 """How persons like to resolve a hold: run again, stop, continue from a publication, from scratch."""
+THINKS = (0.0, 0.0, 5.0, 60.0, 200.0)
+"""Seconds that a person thinks about a hold, while others go on."""
 ANSWERS: tuple[Literal["ceased", "running", "unknown"], ...] = ("ceased", "running", "unknown")
 
 
@@ -119,6 +121,7 @@ class Office:
         stage, random = self.referee.stage, self.referee.stage.random
         if state.hold is not None:
             resolution = random.choices(tuple(Resolution), LIKES)[0]
+            stage.kernel.sleep(random.choice(THINKS))
             if resolution is Resolution.RUN_AGAIN:
                 stage.happen("lift run_again")
                 run_again(record, actor)
