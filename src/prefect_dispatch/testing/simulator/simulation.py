@@ -66,9 +66,9 @@ def simulate(seed: int) -> Outcome:
             kernel.sleep(LOOK_EVERY / 4)
         world.calm_down()
         stage.note("faults are over")
-        deadline = kernel.now + QUIET
-        while not _settled(truth, kernel.now):
-            if kernel.now > deadline:
+        calm_since = kernel.now
+        while not _settled(truth, kernel.now, calm_since):
+            if kernel.now > calm_since + QUIET:
                 stage.violate("g12_the_lineage_ends_or_holds", f"it is not settled {QUIET:.0f} s after the last fault")
                 return
             kernel.sleep(LOOK_EVERY)
@@ -112,7 +112,7 @@ def _open(stage: Stage, truth: Truth, office: Office, clock: SkewedClock) -> Non
     stage.calm = False
 
 
-def _settled(truth: Truth, now: float) -> bool:
+def _settled(truth: Truth, now: float, calm_since: float) -> bool:
     """Whether nothing more is to come: finished or held, and every object that lands has landed and is over."""
     state = truth.state
     if state.finished is None and (state.hold is None or _stopping(truth)):
@@ -121,6 +121,8 @@ def _settled(truth: Truth, now: float) -> bool:
         return False
     if state.finished is not None:
         return True
+    if now < calm_since + 3 * LOOK_EVERY:
+        return False
     open_ones = [each for each in (*state.obligations, *state.submissions) if each.unsettled]
     # What nobody can account for stays open until a person answers for it.
     return all(truth.ambiguous.get(each.token, -QUIET) > now - 2 * LOOK_EVERY for each in open_ones)
