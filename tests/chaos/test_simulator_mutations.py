@@ -206,20 +206,6 @@ def any_lift_lifts_any_hold(patch: Patch) -> None:
     patch.setattr(fold, "_lifted", lift_whatever)
 
 
-def clocks_are_taken_to_agree(patch: Patch) -> None:
-    """A submission is given up by the wall clock of whoever looks, with no time for skew."""
-    find = Supervisor._find
-
-    async def find_by_the_clock(self, state, submission):
-        if submission.landing is Landing.INTENDED and await is_absent(self, submission):
-            if self._clock.now() > submission.give_up_at + self._scheduler.capabilities.landing_bound:
-                await self._append(Abandoned(n=submission.n), submission.generation)
-            return
-        await find(self, state, submission)
-
-    patch.setattr(Supervisor, "_find", find_by_the_clock)
-
-
 def one_missing_answer_is_the_end(patch: Patch) -> None:
     """An object that one answer lacks has vanished."""
     patch.setattr(Supervisor, "_absent_long_enough", lambda self, *given: True)
@@ -311,7 +297,6 @@ MORE = (
     the_step_comes_before_the_epoch,
     a_claim_is_shared,
     any_lift_lifts_any_hold,
-    clocks_are_taken_to_agree,
     one_missing_answer_is_the_end,
     what_cannot_be_told_is_not_there,
     what_is_unusable_is_started_over,
