@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from prefect_dispatch.errors import DispatchError, StoreError
+from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.testing.simulator.stage import Stage
@@ -158,18 +159,18 @@ class ParkedLedger:
             lambda: self._parked.watcher.created(path, content),
         )
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, most: int = MAX_DOCUMENT_BYTES) -> bytes:
         """See the port."""
         path = self._path(name)
-        content = self._parked.look(f"read {path}", lambda: self._ledger.read(name))
+        content = self._parked.look(f"read {path}", lambda: self._ledger.read(name, most))
         self._parked.watcher.read(path)
         return content
 
-    def names(self, after: str = "") -> list[str]:
+    def names(self, after: str = "", most: int | None = None) -> list[str]:
         """See the port. A name that is created while the listing is taken may be in it or not."""
         what = f"list {self._folder}"
-        before = set(self._parked.look(f"{what}, its beginning", lambda: self._ledger.names(after)))
-        names = self._parked.look(what, lambda: self._ledger.names(after))
+        before = set(self._parked.look(f"{what}, its beginning", lambda: self._ledger.names(after, most)))
+        names = self._parked.look(what, lambda: self._ledger.names(after, most))
         return [name for name in names if name in before or self._parked.appears()]
 
     def strangers(self) -> list[str]:
