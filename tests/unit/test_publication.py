@@ -9,7 +9,8 @@ from hypothesis import strategies as some
 from prefect_dispatch.errors import MalformedName, UsageError
 from prefect_dispatch.format.epoch import MAX_GENERATION, Epoch
 from prefect_dispatch.format.names import encode_part
-from prefect_dispatch.format.publication import MAX_STEP, Publication
+from prefect_dispatch.format.printable import printable
+from prefect_dispatch.format.publication import MAX_STEP, RANK_LENGTH, Publication, check_forms
 
 parts = some.text(some.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=10)
 paths = some.lists(parts.filter(lambda part: part not in (".", "..")), min_size=1, max_size=3).map("/".join)
@@ -86,3 +87,42 @@ def test_other_names_are_malformed_and_named_in_one_printable_line(name: str, wh
         Publication.parse(name)
     text = str(malformed.value)
     assert text.startswith("pub/") and text.isprintable() and "move it away" in text
+
+
+@given(some.lists(some.one_of(publications, near), max_size=5))
+def test_every_publication_has_the_form_of_one(listed: list[Publication]) -> None:
+    check_forms([publication.name for publication in listed])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        f"{EPOCH}-{STEP}",
+        f"{EPOCH}-{STEP}-",
+        f"{EPOCH}-{STEP}-me",
+        f"{EPOCH}-{STEP}-ME\n",
+        f"{EPOCH}-{STEP}-ME\n{EPOCH}-{STEP}-ME",
+        f"{EPOCH[1:]}-{STEP}-ME",
+        f"{EPOCH}-{STEP[1:]}-ME",
+        f"{'0' * 20}-{STEP}-ME",
+        f"00000001{'0' * 6}000001-{STEP}-ME",
+        f"{MAX_GENERATION + 1:08d}000001000000-{STEP}-ME",
+        f"{EPOCH}-{MAX_STEP + 1:020d}-ME",
+        "garbage",
+    ],
+)
+def test_one_name_without_the_form_is_found_among_others(name: str) -> None:
+    fine = [Publication(Epoch(0, 1, 0), step, "a").name for step in range(3)]
+    with pytest.raises(MalformedName) as malformed:
+        check_forms([*fine, name, *fine])
+    assert printable(name) in str(malformed.value)
+
+
+@given(some.lists(near, min_size=2, max_size=2))
+def test_names_are_ordered_by_their_text_wherever_epoch_or_step_differ(two: list[Publication]) -> None:
+    one, other = two
+    if one.order[:2] != other.order[:2]:
+        assert (one.name[:RANK_LENGTH] < other.name[:RANK_LENGTH]) == (one.order < other.order)
+    else:
+        assert one.name[:RANK_LENGTH] == other.name[:RANK_LENGTH]

@@ -97,3 +97,37 @@ def test_files_then_manifest_then_name(strace, tmp_path):
     kept = first(f"fsync {manifest[:-1]}", linked)
     named = first(f"create {publication}.*", kept)
     assert calls[named + 1 :] == ["fsync pub", "fsync ."]
+
+
+NAME_AGAIN = """
+import os, sys
+from prefect_dispatch.stores.posix import PosixStore
+ledger = PosixStore(sys.argv[1]).ledger("pub")
+ledger.create("one")
+os.path.exists("/here")
+ledger.create("two")
+os.path.exists("/there")
+"""
+
+
+def test_a_further_name_takes_its_own_calls_and_the_way_to_its_folder(strace, tmp_path):
+    # Given a store whose ledger this process has written to
+    folder, output = tmp_path / "root", tmp_path / "trace"
+    folder.mkdir()
+
+    # When it creates another name
+    subprocess.run([strace, "-s", "300", "-o", str(output), sys.executable, "-c", NAME_AGAIN, str(folder)], check=True)
+
+    # Then there are the four calls that make a name durable, and those that find its folder, none twice
+    text = output.read_text(errors="replace")
+    between = text.partition('"/here"')[2].partition('"/there"')[0].splitlines()[1:-1]
+    assert [line.partition("(")[0] for line in between] == [
+        "openat",
+        "openat",
+        "openat",
+        "close",
+        "fsync",
+        "fsync",
+        "close",
+        "close",
+    ], between

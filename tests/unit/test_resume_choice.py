@@ -40,28 +40,58 @@ def oracle(choice: ResumeChoice, listed: set[Publication]) -> list[Publication]:
     return ordered
 
 
-@given(choices, some.sets(publications, max_size=8), some.randoms(use_true_random=False))
-def test_candidates_are_those_of_the_design_in_order(choice: ResumeChoice, listed: set[Publication], random) -> None:  # type: ignore[no-untyped-def]
-    shuffled = sorted(listed, key=lambda each: each.name)
-    random.shuffle(shuffled)
-    assert choice.candidates(shuffled) == oracle(choice, listed)
+def offered(choice: ResumeChoice, listed: set[Publication], forged: frozenset[Publication] = frozenset()) -> list:
+    """What is offered when none is taken."""
+    greatest_first = sorted(listed, key=lambda each: each.order, reverse=True)
+    return list(choice.candidates(greatest_first, forged.__contains__))
+
+
+@given(choices, some.sets(publications, max_size=8))
+def test_candidates_are_those_of_the_design_in_order(choice: ResumeChoice, listed: set[Publication]) -> None:
+    assert offered(choice, listed) == oracle(choice, listed)
+
+
+@given(choices, some.sets(publications, max_size=8), some.frozensets(publications, max_size=8))
+def test_forged_names_decide_nothing(
+    choice: ResumeChoice, listed: set[Publication], forged: frozenset[Publication]
+) -> None:
+    genuine = [each for each in offered(choice, listed, forged) if each not in forged]
+    assert genuine == [each for each in oracle(choice, listed - forged) if each not in forged]
+
+
+@given(choices, some.sets(publications, max_size=8))
+def test_no_more_is_taken_from_the_list_than_is_offered(choice: ResumeChoice, listed: set[Publication]) -> None:
+    # given a list that says how far it was read
+    greatest_first = sorted(listed, key=lambda each: each.order, reverse=True)
+    read: list[Publication] = []
+    candidates = choice.candidates(read.append(each) or each for each in greatest_first)
+    # when the first candidate is taken
+    first = next(candidates, None)
+    # then the list was read as far as that, or to the floor
+    assert read == greatest_first[: len(read)]
+    assert first is None or first not in listed or read == [first]
 
 
 def test_a_late_save_of_an_old_run_undoes_no_choice() -> None:
     # given a person's choice of a start from scratch, made for submission 3
     floor = Epoch(0, 3, 0).number
     late = Publication(Epoch(0, 2, 0), 9000, "old")
-    assert ResumeChoice("scratch", floor).candidates([late]) == []
+    assert list(ResumeChoice("scratch", floor).candidates([late])) == []
     # when the new run has saved
     own = Publication(Epoch(0, 3, 0), 1, "new")
     # then only that counts
-    assert ResumeChoice("scratch", floor).candidates([late, own]) == [own]
+    assert list(ResumeChoice("scratch", floor).candidates([own, late])) == [own]
+
+
+def test_below_a_floor_that_nothing_has_reached_the_next_one_is_offered_too() -> None:
+    listed = [Publication(Epoch(0, 1, 0), step, "a") for step in (3, 2, 1)]
+    assert list(ResumeChoice("latest", Epoch(0, 2, 0).number).candidates(listed)) == listed
 
 
 def test_a_base_that_is_gone_is_still_offered_and_never_becomes_a_start_from_scratch() -> None:
     base = Publication(Epoch(0, 1, 0), 7, "kept")
     newer = Publication(Epoch(0, 2, 0), 8, "newer")
-    assert ResumeChoice(base, Epoch(0, 3, 0).number).candidates([newer]) == [base]
+    assert list(ResumeChoice(base, Epoch(0, 3, 0).number).candidates([newer])) == [base]
 
 
 @given(choices)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Tuple
 
 from prefect_dispatch.errors import MalformedName, UsageError
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import decode_part, encode_part
 from prefect_dispatch.format.printable import printable, shorten

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Dict, Mapping, Optional
 
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import Epoch
 
 LINEAGE = "DISPATCH_LINEAGE"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from prefect_dispatch.errors import MalformedName, UsageError
+from prefect_dispatch.format.dataclass import dataclass
 
 MAX_GENERATION = 9_223_371
 """The greatest generation whose epochs all fit in 63 bits: 9,223,371·10^12 + 999,999,999,999 < 2^63."""

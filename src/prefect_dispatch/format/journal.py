@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
 from prefect_dispatch.errors import MalformedDocument
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.printable import shorten
 

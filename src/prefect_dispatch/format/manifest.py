@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from prefect_dispatch.errors import MalformedDocument, MalformedName, UsageError
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import FORMAT, Json, decode, encode, field, text_map
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import check_path
@@ -137,6 +136,8 @@ class Manifest:
 
 def manifest_prefix(publication: Publication) -> str:
     """How the names of all manifests of a publication begin; its writers' nonces follow."""
+    import hashlib  # OpenSSL takes a while to load, and an execution without saves before it needs none of it.
+
     digest = hashlib.sha256(publication.path.encode("utf-8")).hexdigest()[:16]
     return f"{publication.step:020d}-{digest}-"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Union
 
 from prefect_dispatch.errors import UsageError
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.message_lines import MAX_LINE_BYTES
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.resume_state import check_state

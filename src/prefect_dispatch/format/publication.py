@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from functools import lru_cache
-from typing import Tuple
+from typing import Sequence, Tuple
 
 from prefect_dispatch.errors import MalformedName, UsageError
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import check_path, decode_part, encode_part
 from prefect_dispatch.format.printable import printable
 
 MAX_STEP = 2**63 - 1
+RANK_LENGTH = 2 * 20 + 2
+"""How long the beginning of a name is that holds epoch and step; where two differ there, their text orders them."""
 
 _parse_epoch = lru_cache(maxsize=1024)(Epoch.parse)  # 100,000 names of a root share a few epochs
+_FORMS = re.compile(r"(?:0[0-8][0-9]{6}(?!0{6})[0-9]{12}-0[0-8][0-9]{18}-[A-Z2-7]+/)*")
+"""Names with '/' behind each. The greatest epoch and the greatest step both begin with 09: what does is looked at."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,21 @@ class Publication:
     def order(self) -> Tuple[int, int, bytes]:
         """What publications are ordered by: the greatest epoch, then step, then path bytes comes last."""
         return (self.epoch.number, self.step, self.path.encode("utf-8"))
+
+
+def check_forms(names: Sequence[str], ledger: str = "pub") -> None:
+    """Refuse names that have not the form of a publication's: an epoch, a step, and base32.
+
+    After this every name has its place in the order, and none that was not understood can be the greatest. What path
+    the base32 spells is left to :meth:`Publication.parse`, which takes many times as long.
+
+    Raises:
+        MalformedName: one is not; the text names it.
+    """
+    # No file's name holds the '/' that parts them here: one match takes half the time of one for each of 100,000.
+    if _FORMS.fullmatch("/".join([*names, ""])) is None:
+        for name in names:
+            Publication.parse(name, ledger)
 
 
 def check_step(step: int) -> int:

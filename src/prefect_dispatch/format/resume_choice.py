@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Iterable, List, Union
+from typing import Callable, Iterable, Iterator, Union
 
 from prefect_dispatch.errors import MalformedDocument, MalformedName
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import MAX_EPOCH, Epoch
 from prefect_dispatch.format.publication import Publication
 
@@ -28,19 +28,29 @@ class ResumeChoice:
     base: Union[str, Publication] = LATEST
     floor: int = 0
 
-    def candidates(self, publications: Iterable[Publication]) -> List[Publication]:
-        """The publications that may be resumed from, the one to try first at the front.
+    def candidates(
+        self, listed: Iterable[Publication], is_forged: Callable[[Publication], bool] = lambda _: False
+    ) -> Iterator[Publication]:
+        """The publications that may be resumed from, the one to try first at the front; taken from the list one by one.
 
-        An empty list means: start from scratch. A base that is a publication is offered whether it is still listed or
-        not, so that its absence shows as an unusable save, never as a start from scratch.
+        None at all means: start from scratch. A base that is a publication is offered whether it is listed or not, so
+        that its absence shows as an unusable save, never as a start from scratch.
+
+        Args:
+            listed: all publications, the greatest first.
+            is_forged: whether one that was offered has turned out to be forged; asked before the next one is offered.
+                Where the floor's publications begin must not depend on a forged name.
         """
-        listed = sorted(publications, key=lambda publication: publication.order, reverse=True)
-        above = [publication for publication in listed if publication.epoch.number >= self.floor]
-        if isinstance(self.base, Publication):
-            return above or [self.base]
-        if self.base == SCRATCH:
-            return above
-        return above or listed
+        has_floor = False
+        for publication in listed:
+            is_below = publication.epoch.number < self.floor
+            if is_below and (has_floor or self.base != LATEST):
+                break
+            yield publication
+            if not is_below and not is_forged(publication):
+                has_floor = True
+        if isinstance(self.base, Publication) and not has_floor:
+            yield self.base
 
     def admits(self, epoch: Epoch) -> bool:
         """Whether a part that an execution of this epoch has finished counts as finished.

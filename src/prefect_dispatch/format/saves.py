@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Dict, Mapping
 
 from prefect_dispatch.errors import UsageError
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.durations import parse_duration, write_duration
 from prefect_dispatch.format.printable import shorten
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 import os.path
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Mapping
 
 from prefect_dispatch.errors import DispatchError, MalformedDocument, UsageError
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import FORMAT, decode, encode, field, text_map
 from prefect_dispatch.format.durations import parse_duration
 from prefect_dispatch.format.epoch import MAX_GENERATION, MAX_SUBMISSION, Epoch

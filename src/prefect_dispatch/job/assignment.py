@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Mapping, Optional
 
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format import contract
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import MAX_RESTART, Epoch
 from prefect_dispatch.format.submission import RestartSource, Submission
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
 from prefect_dispatch.errors import StoreUnreachable, UsageError
 from prefect_dispatch.format import contract
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import split_attempt
@@ -121,13 +121,11 @@ def lineage_root_at(root: str) -> LineageRoot:
     Raises:
         UsageError: its kind of store is not in this version.
     """
-    from pathlib import Path
-
     from prefect_dispatch.stores.posix import PosixStore
 
     if "://" in root:
         raise UsageError(f"root {root!r} is a URL, which this version does not have; use a folder")
-    return LineageRoot(PosixStore(Path(root)))
+    return LineageRoot(PosixStore(root))
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

@@ -14,6 +14,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUND = 0.01
 """Seconds between two rounds of killing: time for the killed to go and for late forks to show."""
+_READ = 16 * 1024
+"""Bytes of one read: most files of ``/proc`` fit in."""
 _CHASES = 50
 """Quick looks at one's own children after each look at everything: what forks all the time is caught by being quick."""
 
@@ -204,8 +206,17 @@ def _read(path: str) -> bytes:
 
 
 def _read_all(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+    # As open(2) and read(2) alone: a file object doubles the time of a look at all processes, which each end waits for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.read(descriptor, _READ)
+        piece = data
+        while piece:
+            piece = os.read(descriptor, _READ)
+            data += piece
+        return data
+    finally:
+        os.close(descriptor)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -7,11 +7,11 @@ import fcntl
 import os
 import signal
 import time
-from dataclasses import dataclass
 from typing import Collection, Dict, Optional, Sequence, Tuple
 
 from prefect_dispatch.errors import MalformedDocument, UsageError
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.job.guardian import KILL_WITHIN, Guardian
 from prefect_dispatch.job.processes import become_subreaper, children_now, is_zombie, kill_all, reap

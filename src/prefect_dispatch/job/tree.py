@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Callable, FrozenSet, List, Set, Tuple
 
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.manifest import MAX_DEPTH
 
 _CANNOT_HOLD_A_SAVE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES)

@@ -6,11 +6,11 @@ import os
 import re
 import stat
 import time
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Callable, Dict, List, Optional, Protocol, Tuple, Union
 
 from prefect_dispatch.errors import Unpublishable
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.publication import MAX_STEP
 from prefect_dispatch.format.saves import SaveKind, Saves
 from prefect_dispatch.job.tree import Entry, find_matches, walk

@@ -85,7 +85,7 @@ class LocalState:
 
     def add(self, request: SubmissionRequest, wrapper: tuple[str, ...], linger: timedelta) -> None:
         """Put a new object at the queue's end, whole or not at all: once it is there, a crash does not take it back."""
-        with open_root(self._building) as building:
+        with open_root(str(self._building)) as building:
             for leftover in os.listdir(building):
                 remove_all(building, leftover)
         built = ObjectFolder(self._building / request.token)

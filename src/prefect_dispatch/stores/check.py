@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Dict, Iterator, List, Optional
 
 from prefect_dispatch.errors import Absent, DispatchError, MalformedDocument, MalformedName
 from prefect_dispatch.format.completion import Completion
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import check_manifest_name

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
 from prefect_dispatch.errors import DuplicateExecution, Exists, MalformedDocument, MalformedName
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import split_attempt

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from prefect_dispatch.errors import Absent, MalformedDocument, MalformedName, UsageError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.completion import Completion
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import FORMAT, encode, field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import new_nonce, split_attempt

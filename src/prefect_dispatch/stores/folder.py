@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
 from prefect_dispatch.errors import Absent, NotDurable, StoreError, StoreUnreachable
@@ -86,7 +85,7 @@ def check_name(name: str) -> str:
 
 
 @contextmanager
-def open_root(root: Path, make: bool = False) -> Iterator[int]:
+def open_root(root: str, make: bool = False) -> Iterator[int]:
     """Open the root itself, which may be reached over symbolic links; with ``make``, create it as ``mkdir -p`` does."""
     if make:
         make_root(root)
@@ -98,32 +97,39 @@ def open_root(root: Path, make: bool = False) -> Iterator[int]:
 
 
 @contextmanager
-def open_made_root(root: Path) -> Iterator[int]:
+def open_made_root(root: str) -> Iterator[int]:
     """Open a root to write into it. Only a probe makes one: what a root that is gone would be is another, empty one.
 
     Raises:
         StoreUnreachable: it is not there.
     """
-    if not os.path.isdir(root):
-        raise StoreUnreachable(f"store {root} is not there; is its file system mounted?")
-    with open_root(root) as descriptor:
+    try:
+        descriptor = os.open(root, _OPEN_FOLDER)
+    except OSError:
+        if os.path.isdir(root):
+            raise
+        raise StoreUnreachable(f"store {root} is not there; is its file system mounted?") from None
+    try:
         yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def make_root(root: Path) -> None:
+def make_root(root: str) -> None:
     """Create the root and the folders above it that are missing, each durable in its parent."""
-    if root.is_dir():
+    if os.path.isdir(root):
         return
-    if root.parent != root:
-        make_root(root.parent)
+    above = os.path.dirname(root)
+    if above != root:
+        make_root(above)
     try:
         reach("store.make-root")
         os.mkdir(root)
     except FileExistsError:
-        if not root.is_dir():
+        if not os.path.isdir(root):
             raise
-    with open_root(root.parent) as parent:
-        sync_folder(parent, str(root.parent))
+    with open_root(above) as parent:
+        sync_folder(parent, above)
 
 
 @contextmanager
@@ -141,7 +147,7 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool 
             is tried all the same: the note that a save is barred must come into being on a failing disk.
         OSError: ENOENT where a part is missing; ELOOP or ENOTDIR where one is no folder.
     """
-    descriptor = os.dup(root)
+    descriptor = root
     refused: Optional[NotDurable] = None
     try:
         for part in parts:
@@ -158,11 +164,13 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool 
                     sync_folder(descriptor, part)
             except NotDurable as error:
                 refused = refused or error
-            os.close(descriptor)
+            if descriptor != root:
+                os.close(descriptor)
             descriptor = below
         yield descriptor
     finally:
-        os.close(descriptor)
+        if descriptor != root:
+            os.close(descriptor)
         if refused is not None:
             raise refused
 
@@ -174,7 +182,7 @@ def make_folders(root: int, parts: Sequence[str]) -> None:
 
 
 @contextmanager
-def open_below(root: Path, parts: Sequence[str]) -> Iterator[int]:
+def open_below(root: str, parts: Sequence[str]) -> Iterator[int]:
     """Open a folder that should be there below a root; errors as for :func:`open_folder`."""
     with open_root(root) as descriptor, open_folder(descriptor, parts) as folder:
         yield folder

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional
 
 from prefect_dispatch.errors import Exists, MalformedDocument, MalformedName
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import SMALL_DOCUMENT_BYTES, Json, decode, field
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.documents import create_once

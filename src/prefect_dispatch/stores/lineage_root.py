@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional
 
 from prefect_dispatch.errors import Absent, DuplicateExecution, Exists, StoreUnreachable, UnknownFormat
 from prefect_dispatch.failpoints import reach
@@ -12,7 +12,6 @@ from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import split_attempt
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
-from prefect_dispatch.stores.check import Fault, check_root
 from prefect_dispatch.stores.claim import Claim, make_claim
 from prefect_dispatch.stores.completions import (
     Completions,
@@ -32,9 +31,13 @@ from prefect_dispatch.stores.layout import (
 )
 from prefect_dispatch.stores.pin import Pin, make_pin, read_pin
 from prefect_dispatch.stores.port import Store
+from prefect_dispatch.stores.published import list_publications
 from prefect_dispatch.stores.publisher import publish_save, publish_state
-from prefect_dispatch.stores.resume import Resume, choose, list_publications
+from prefect_dispatch.stores.resume import Resume, choose
 from prefect_dispatch.stores.started import Started, read_started
+
+if TYPE_CHECKING:
+    from prefect_dispatch.stores.check import Fault
 
 
 class LineageRoot:
@@ -327,6 +330,8 @@ class LineageRoot:
 
         Never raises for what it finds. Saves that are no longer whole are notes: programs may delete their own.
         """
+        from prefect_dispatch.stores.check import check_root  # For people; no execution needs it.
+
         return check_root(self.store)
 
     def _read_format(self) -> Json:

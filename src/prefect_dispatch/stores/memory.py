@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import Dict, List, Optional, Set, Tuple
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.manifest import SavedFile, find_rewriting
 from prefect_dispatch.stores.folder import check_name, split_path
@@ -170,6 +170,11 @@ class MemoryLedger:
                 raise StoreError(f"{self._store.location}/{self._folder} holds more than {most:,} entries")
             names = [name for name in held if name > after]
         return sorted(names)
+
+    def unordered_names(self) -> List[str]:
+        """List the names as they came, which is not their order."""
+        with self._store._lock:
+            return list(self._store._folders.get(self._folder, {}))
 
     def strangers(self) -> List[str]:
         """List the folders; memory has nothing else that is no file."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from prefect_dispatch.errors import Absent, Exists, MalformedDocument, MalformedName
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import Json, field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import new_nonce

@@ -7,8 +7,7 @@ import sys
 import time
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
-from typing import Callable, List, Optional, Set, Tuple
+from typing import Callable, List, Optional, Set, Tuple, Union
 
 from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable
 from prefect_dispatch.failpoints import reach
@@ -48,15 +47,15 @@ class PosixStore:
         now: the clock that the age of temporary files is measured by, in seconds since 1970.
     """
 
-    def __init__(self, root: Path, now: Callable[[], float] = time.time) -> None:
-        self._root = Path(os.path.abspath(root))
+    def __init__(self, root: Union[str, "os.PathLike[str]"], now: Callable[[], float] = time.time) -> None:
+        self._root = os.path.abspath(root)
         self._now = now
         self._kept: Set[str] = set()
 
     @property
     def location(self) -> str:
         """The root as an absolute path."""
-        return str(self._root)
+        return self._root
 
     def probe(self) -> None:
         """Make the root if need be, try exclusive creation and links in ``tmp/``, and sweep what is old there."""

@@ -7,7 +7,6 @@ import fcntl
 import os
 import stat
 from contextlib import suppress
-from pathlib import Path
 from typing import Dict, Sequence
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
@@ -24,7 +23,7 @@ _BLOCK = 1024 * 1024
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
-def copy_files(root: Path, source: str, target: str, files: Sequence[SavedFile]) -> None:
+def copy_files(root: str, source: str, target: str, files: Sequence[SavedFile]) -> None:
     """See :meth:`~prefect_dispatch.stores.port.Store.copy`."""
     what = f"copy of {os.path.join(root, source)} to {os.path.join(root, target)}"
     *parents, name = save_parts(target)

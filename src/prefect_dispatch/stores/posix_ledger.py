@@ -6,7 +6,6 @@ import os
 import stat
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import List, Optional, Set
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
@@ -39,7 +38,7 @@ class PosixLedger:
         kept: the folders whose way down from the root this process has made durable; shared by the store's ledgers.
     """
 
-    def __init__(self, root: Path, folder: str, kept: Set[str]) -> None:
+    def __init__(self, root: str, folder: str, kept: Set[str]) -> None:
         self._root = root
         self._folder = folder
         self._parts = split_path(folder)
@@ -60,7 +59,7 @@ class PosixLedger:
                     # Whoever made it may have died before making it durable, and our caller takes it as being there.
                     sync_folder(folder, what)
                     if not content:
-                        sync_folder(root, str(self._root))
+                        sync_folder(root, self._root)
                     if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                         raise StoreError(f"{what} {_NOT_REGULAR}") from None
                     raise Exists(f"{what} is there already") from None
@@ -78,12 +77,17 @@ class PosixLedger:
 
     def names(self, after: str = "", most: Optional[int] = None) -> List[str]:
         """List the regular files."""
-        names = self._list(regular=True, most=most)
+        # Code points and UTF-8 bytes sort alike.
+        names = sorted(self._list(regular=True, most=most))
         return [name for name in names if name > after] if after else names
+
+    def unordered_names(self) -> List[str]:
+        """List the regular files as the file system has them."""
+        return self._list(regular=True)
 
     def strangers(self) -> List[str]:
         """List what is no regular file."""
-        return self._list(regular=False)
+        return sorted(self._list(regular=False))
 
     def remove(self, name: str) -> None:
         """Remove a name, if it is there."""
@@ -107,8 +111,6 @@ class PosixLedger:
         except Absent:
             return []
         check_names(names, where)
-        # Code points and UTF-8 bytes sort alike.
-        names.sort()
         return names
 
     def _place(self, name: str) -> str:

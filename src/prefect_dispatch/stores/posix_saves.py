@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from prefect_dispatch.errors import Absent, StoreError, Unpublishable
@@ -29,7 +28,7 @@ _OF_THE_EXECUTION = 2
 """How many parts of a save's path, ``exec/<attempt>``, the helper has made; what follows is the program's."""
 
 
-def list_files(root: Path, path: str) -> Tuple[SavedFile, ...]:
+def list_files(root: str, path: str) -> Tuple[SavedFile, ...]:
     """See :meth:`~prefect_dispatch.stores.port.Store.files`."""
     what = os.path.join(root, path)
     *parents, name = save_parts(path)
@@ -38,7 +37,7 @@ def list_files(root: Path, path: str) -> Tuple[SavedFile, ...]:
         return _list_save(own, theirs, name, what)
 
 
-def find_difference(root: Path, path: str, files: Sequence[SavedFile]) -> Optional[str]:
+def find_difference(root: str, path: str, files: Sequence[SavedFile]) -> Optional[str]:
     """See :meth:`~prefect_dispatch.stores.port.Store.difference`."""
     what = os.path.join(root, path)
     seen: List[Tuple[SavedFile, int]] = []
@@ -58,7 +57,7 @@ def find_difference(root: Path, path: str, files: Sequence[SavedFile]) -> Option
     return find_rewriting(seen)
 
 
-def sync_files(root: Path, path: str, files: Sequence[SavedFile]) -> None:
+def sync_files(root: str, path: str, files: Sequence[SavedFile]) -> None:
     """See :meth:`~prefect_dispatch.stores.port.Store.sync`."""
     what = os.path.join(root, path)
     folders: Set[Tuple[str, ...]] = {()}

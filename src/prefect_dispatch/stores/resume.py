@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
 from prefect_dispatch.errors import IdentityChanged, UnusableCheckpoint
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import Manifest
 from prefect_dispatch.format.publication import Publication
-from prefect_dispatch.format.resume_choice import LATEST, ResumeChoice
-from prefect_dispatch.stores.layout import PUBLICATIONS
+from prefect_dispatch.format.resume_choice import SCRATCH, ResumeChoice
 from prefect_dispatch.stores.port import Store
+from prefect_dispatch.stores.published import greatest_first, list_names
 from prefect_dispatch.stores.verdict import Finding, Judge, Verdict
 
 MOST_LOOKS = 20
@@ -55,21 +55,6 @@ class Resume:
     notes: Tuple[str, ...] = ()
 
 
-def list_publications(store: Store, most: Optional[int] = None) -> List[Publication]:
-    """All publications, ordered by epoch, step and path.
-
-    Args:
-        store: the lineage's root.
-        most: how many there may be; None for any.
-
-    Raises:
-        MalformedName: a name of ``pub/`` is not a publication's.
-        StoreError: the store failed, or there are more.
-    """
-    publications = [Publication.parse(name) for name in store.ledger(PUBLICATIONS).names(most=most)]
-    return sorted(publications, key=lambda publication: publication.order)
-
-
 def choose(
     store: Store,
     choice: ResumeChoice,
@@ -86,17 +71,17 @@ def choose(
         identity: what makes the run this run; None to take a save of any.
         excluded: publications that were found unusable meanwhile, and why.
     """
-    publications = list_publications(store)
-    look = _look(store, publications, choice, below, excluded)
+    names = list_names(store)
+    look = _look(store, names, choice, below, excluded)
     for _ in range(MOST_LOOKS):
         if not look.passed_over:
             break
         # While it looked, a program may have saved, and rotated away or pruned what had been listed: only where nothing
         # better has come since the last verdict is what was found the greatest, or nothing the answer.
-        listed, publications = set(publications), list_publications(store)
-        if not any(entry not in listed and look.is_outdone_by(entry) for entry in publications):
+        listed, names = set(names), list_names(store)
+        if not any(look.is_outdone_by(Publication.parse(name)) for name in names if name not in listed):
             break
-        look = _look(store, publications, choice, below, excluded)
+        look = _look(store, names, choice, below, excluded)
     if look.publication is not None and look.manifest is not None:
         notes = _compare_identity(look.manifest, identity)
         return Resume(look.publication, look.manifest, look.passed_over, notes)
@@ -132,35 +117,38 @@ class _Look:
 
 def _look(
     store: Store,
-    publications: List[Publication],
+    names: List[str],
     choice: ResumeChoice,
     below: Optional[Epoch],
     excluded: Optional[Mapping[Publication, str]],
 ) -> _Look:
     judge = Judge(store, below)
-    verdicts: Dict[Publication, Verdict] = {
-        publication: judge.judge(publication) for publication in publications if judge.is_late(publication)
-    }
-    while True:
-        # Where the floor's publications begin must not depend on a forged name: with each that is found, choose again.
-        genuine = [
-            entry for entry in publications if entry not in verdicts or verdicts[entry].finding is not Finding.FORGED
-        ]
-        candidates = choice.candidates(genuine)
-        unseen = [entry for entry in candidates if entry not in verdicts]
-        for publication in unseen:
-            if excluded and publication in excluded:
-                verdicts[publication] = Verdict(Finding.LOST, excluded[publication])
-                continue
-            verdict = verdicts[publication] = judge.judge(publication)
-            if verdict.manifest is not None:
-                return _Look(publication, verdict.manifest, _passed_over(verdicts), False, below)
-        if not any(verdicts[entry].finding is Finding.FORGED for entry in unseen):
-            break
-    passed_over = _passed_over(verdicts)
-    only_forged = [entry for entry in passed_over if entry.forged and not judge.is_late(entry.publication)]
-    refuses = bool(candidates) or (choice.base == LATEST and bool(only_forged))
-    return _Look(None, None, passed_over, refuses, below)
+    verdicts: Dict[Publication, Verdict] = {}
+    tried: List[Publication] = []
+
+    def is_forged(publication: Publication) -> bool:
+        return verdicts[publication].finding is Finding.FORGED
+
+    def in_time() -> Iterator[Publication]:
+        for publication in greatest_first(names):
+            if judge.is_late(publication):
+                verdicts[publication] = judge.judge(publication)
+            else:
+                yield publication
+
+    for publication in choice.candidates(in_time(), is_forged):
+        tried.append(publication)
+        if publication in verdicts:
+            continue
+        if excluded and publication in excluded:
+            verdicts[publication] = Verdict(Finding.LOST, excluded[publication])
+            continue
+        verdict = verdicts[publication] = judge.judge(publication)
+        if verdict.manifest is not None:
+            return _Look(publication, verdict.manifest, _passed_over(verdicts), False, below)
+    # A forged name stands for nothing, but where all may be taken it shows that there was something to take.
+    refuses = bool(tried) and not (choice.base == SCRATCH and all(map(is_forged, tried)))
+    return _Look(None, None, _passed_over(verdicts), refuses, below)
 
 
 def _passed_over(verdicts: Mapping[Publication, Verdict]) -> Tuple[PassedOver, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Mapping, Optional
 
 from prefect_dispatch.errors import Absent, MalformedDocument, UsageError
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import field, text_map
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.printable import shorten

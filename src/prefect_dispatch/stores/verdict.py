@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Dict, FrozenSet, Iterable, List, Optional
 
 from prefect_dispatch.errors import Absent, MalformedDocument, MalformedName
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import MANIFEST_PREFIX_LENGTH, Manifest, check_manifest_name, manifest_prefix
 from prefect_dispatch.format.names import decode_part, split_attempt

@@ -23,7 +23,7 @@ from prefect_dispatch.stores.layout import manifests_folder, owner_of
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.pin import Pin
 from prefect_dispatch.stores.port import Store
-from prefect_dispatch.stores.resume import list_publications
+from prefect_dispatch.stores.published import list_publications
 from prefect_dispatch.stores.verdict import Judge, group_manifests
 
 MOST_NAMES = 200_000
