@@ -33,16 +33,26 @@ def check_lineage(name: str) -> str:
 
 
 def new_token() -> str:
-    """Make a submission's token: 16 lower-case base32 characters (80 bits) from the system's chance.
-
-    From ``os.urandom``, which ``secrets`` is made of: importing that takes longer than all else that a start writes.
-    """
-    return _encode(os.urandom(10)).lower()
+    """Make a submission's token: 16 lower-case base32 characters (80 bits) from the system's chance."""
+    return _encode(random_bytes(10)).lower()
 
 
 def new_nonce() -> str:
     """Make the mark by which a writer recognises its own document when it reads it back."""
-    return os.urandom(8).hex()
+    return random_bytes(8).hex()
+
+
+def new_record_id() -> str:
+    """Make the id by which a record and a root know each other: 32 hexadecimal digits (128 bits)."""
+    return random_bytes(16).hex()
+
+
+def random_bytes(count: int) -> bytes:
+    """All chance there is in names, from one place, so that a simulation can seed it.
+
+    From ``os.urandom``, which ``secrets`` is made of: importing that takes longer than all else that a start writes.
+    """
+    return os.urandom(count)
 
 
 def check_token(token: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import secrets
 from collections.abc import Iterator
 
 from pydantic import ValidationError
@@ -21,7 +20,7 @@ from prefect_dispatch.errors import (
 )
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import FORMAT, MAX_DOCUMENT_BYTES, decode, encode, field
-from prefect_dispatch.format.names import check_lineage, new_nonce
+from prefect_dispatch.format.names import check_lineage, new_nonce, new_record_id
 from prefect_dispatch.model.facts import Entry, Fact, Finished, Opened, Reopened
 from prefect_dispatch.model.fold import FOLD_VERSION, apply, fold
 from prefect_dispatch.model.state import LineageState
@@ -107,7 +106,7 @@ class Record:
                 self._store.probe()
                 reach("record-id")
                 with contextlib.suppress(Exists):
-                    create_once(ledger, "record.json", {"id": secrets.token_hex(16), "lineage": self.lineage})
+                    create_once(ledger, "record.json", {"id": new_record_id(), "lineage": self.lineage})
                 document = decode(ledger.read("record.json"), self._place("record.json"))
             self._id = field(document, "id", str, self._place("record.json"))
         return self._id

@@ -173,6 +173,10 @@ class ParkedLedger:
         names = self._parked.look(what, lambda: self._ledger.names(after, most))
         return [name for name in names if name in before or self._parked.appears()]
 
+    def unordered_names(self) -> list[str]:
+        """See the port."""
+        return self.names()
+
     def strangers(self) -> list[str]:
         """See the port."""
         return self._parked.look(f"strangers {self._folder}", self._ledger.strangers)
