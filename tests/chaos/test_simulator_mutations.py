@@ -16,9 +16,10 @@ from prefect_dispatch.model import fold, next_step
 from prefect_dispatch.model.facts import Abandoned, Ended, Observed, Retired, Submitted
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.state import Landing
-from prefect_dispatch.stores import lineage_root, pin, publisher
+from prefect_dispatch.stores import lineage_root, pin, publisher, resume
 from prefect_dispatch.stores.claim import make_claim
 from prefect_dispatch.stores.layout import PUBLICATIONS, manifests_folder
+from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.resume import Resume, choose
 from prefect_dispatch.supervisor import advance
 from prefect_dispatch.supervisor.advance import Supervisor
@@ -174,8 +175,15 @@ def a_save_is_named_before_its_manifest(patch: Patch) -> None:
 
 def the_step_comes_before_the_epoch(patch: Patch) -> None:
     """The highest step is the newest save."""
-    order = property(lambda self: (self.step, self.epoch.number, self.path.encode()))
-    patch.setattr(Publication, "order", order)
+
+    def by_step(publication):
+        return (publication.step, publication.epoch.number, publication.path.encode())
+
+    def highest_first(names):
+        return iter(sorted(map(Publication.parse, names), key=by_step, reverse=True))
+
+    patch.setattr(Publication, "order", property(by_step))
+    patch.setattr(resume, "greatest_first", highest_first)
 
 
 def a_claim_is_shared(patch: Patch) -> None:
@@ -277,6 +285,7 @@ def a_deleted_save_counts_as_whole(patch: Patch) -> None:
             store.copy(resume.publication.path, f"meta/{attempt}/resume/save", resume.manifest.files)
         return f"meta/{attempt}/resume/save"
 
+    patch.setattr(MemoryStore, "difference", lambda *_: None)
     patch.setattr(pin, "_import", import_whatever)
 
 
