@@ -42,6 +42,7 @@ class PosixLedger:
         self._root = root
         self._folder = folder
         self._parts = split_path(folder)
+        self._where = os.path.join(root, *self._parts)
         self._kept = kept
 
     def create(self, name: str, content: bytes = b"") -> None:
@@ -101,7 +102,7 @@ class PosixLedger:
             pass
 
     def _list(self, regular: bool, most: Optional[int] = None) -> List[str]:
-        where = os.path.join(self._root, *self._parts)
+        where = self._where
         try:
             with told_as_store_errors(where), open_below(self._root, self._parts) as folder, os.scandir(folder) as scan:
                 entries = scan if most is None else islice(scan, most + 1)
@@ -114,7 +115,7 @@ class PosixLedger:
         return names
 
     def _place(self, name: str) -> str:
-        return os.path.join(self._root, *self._parts, check_name(name))
+        return f"{self._where}/{check_name(name)}"
 
 
 def _create_empty(root: int, folder: int, name: str, what: str) -> None:
