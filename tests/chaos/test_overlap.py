@@ -48,9 +48,12 @@ sys.exit(overlap.main(sys.argv[1:], {{"append_only": AppendOnly}}))
 """
 """Twelve trials in which the new execution is stopped ever later in its resume, while the old one saves and rotates."""
 NOTHING = ""
-THE_EPOCH_DOES_NOT_COUNT = "Publication.order = property(lambda self: (self.step, self.epoch.number, self.path))"
+THE_EPOCH_DOES_NOT_COUNT = (
+    "by_step = lambda self: (self.step, self.epoch.number, self.path); "
+    "resume.greatest_first = lambda names: iter(sorted(map(Publication.parse, names), key=by_step, reverse=True))"
+)
 NOTHING_IS_IMPORTED = "pin._import = lambda store, attempt, resume: resume.publication.path"
-NAMES_ARE_LISTED_ONCE = "resume._Look.is_outdone_by = lambda self, publication: False"
+NAMES_ARE_LISTED_ONCE = "resume.MOST_LOOKS = 0"
 
 
 class Run:

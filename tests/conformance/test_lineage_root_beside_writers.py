@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from prefect_dispatch.errors import UnusableCheckpoint
+from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable, UnusableCheckpoint
 from prefect_dispatch.format.resume_choice import ResumeChoice
 
 
@@ -76,3 +78,45 @@ def test_what_another_process_of_the_attempt_imports_under_the_same_name_is_not_
     assert pin.publication == second
     assert pin.path.endswith("/last")
     assert bench.read(f"{pin.path}/model.bin") == b"two"
+
+
+@pytest.mark.parametrize("call", range(16))
+def test_a_root_that_is_away_for_one_call_of_a_pin_hides_no_save(root, begin, call, monkeypatch):
+    # given two saves, and a root that is not there while one of the calls of a pin is made
+    old, new = begin(0, 1), begin(0, 2)
+    old.save("checkpoint-1", 1)
+    newest = old.save("checkpoint-2", 2)
+    away_for(call, root.store, monkeypatch)
+    # when the next execution decides what to resume from
+    try:
+        pin = root.pin(new.epoch, new.attempt, ResumeChoice())
+    except (StoreError, StoreUnreachable):
+        pin = root.pin(new.epoch, new.attempt, ResumeChoice())
+    # then it is the newest save, or an error first
+    assert pin.publication == newest
+
+
+def away_for(away, store, monkeypatch):
+    """Have one call that reads find nothing, as it would while a mount is gone."""
+    calls = itertools.count()
+    make = store.ledger
+
+    def ledger(folder):
+        made = make(folder)
+        names, unordered, read = made.names, made.unordered_names, made.read
+
+        def absent(name, *rest):
+            if next(calls) == away:
+                raise Absent(f"{name} is not there")
+            return read(name, *rest)
+
+        monkeypatch.setattr(made, "names", lambda *rest, **most: [] if next(calls) == away else names(*rest, **most))
+        monkeypatch.setattr(made, "unordered_names", lambda: [] if next(calls) == away else unordered())
+        monkeypatch.setattr(made, "read", absent)
+        return made
+
+    monkeypatch.setattr(store, "ledger", ledger)
+    difference = store.difference
+    monkeypatch.setattr(
+        store, "difference", lambda *given: "model.bin is gone" if next(calls) == away else difference(*given)
+    )

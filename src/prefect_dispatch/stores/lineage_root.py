@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional
 
-from prefect_dispatch.errors import Absent, DuplicateExecution, Exists, StoreUnreachable, UnknownFormat
+from prefect_dispatch.errors import Absent, DuplicateExecution, Exists, UnknownFormat
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.completion import Completion
-from prefect_dispatch.format.documents import Json, field
+from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import split_attempt
 from prefect_dispatch.format.publication import Publication
@@ -20,7 +20,7 @@ from prefect_dispatch.stores.completions import (
     complete_part,
     read_completion,
 )
-from prefect_dispatch.stores.documents import create_once, read_document
+from prefect_dispatch.stores.documents import create_once
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
     FORMAT_DOCUMENT,
@@ -34,6 +34,7 @@ from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.published import list_publications
 from prefect_dispatch.stores.publisher import publish_save, publish_state
 from prefect_dispatch.stores.resume import Resume, choose
+from prefect_dispatch.stores.root_format import read_root_format, require_root
 from prefect_dispatch.stores.started import Started, read_started
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class LineageRoot:
         try:
             create_once(ledger, FORMAT_DOCUMENT, {"record": record, "lineage": lineage})
         except Exists:
-            document = self._read_format()
+            document = read_root_format(self.store)
             for name, mine in (("record", record), ("lineage", lineage)):
                 theirs = field(document, name, str, f"{self.location}/{FORMAT_DOCUMENT}")
                 if mine and theirs and mine != theirs:
@@ -96,12 +97,7 @@ class LineageRoot:
             MalformedDocument: ``format.json`` is not a document.
             UnknownFormat: it is of a newer format.
         """
-        try:
-            self._read_format()
-        except Absent:
-            raise StoreUnreachable(
-                f"{self.location} is not a lineage's root: it holds no {FORMAT_DOCUMENT}; give <root>/<lineage>"
-            ) from None
+        require_root(self.store)
 
     def record(self) -> str:
         """The id of the record that this root belongs to; empty for one that belongs to none, or is not there.
@@ -111,7 +107,7 @@ class LineageRoot:
             UnknownFormat: it is of a newer format.
         """
         try:
-            return field(self._read_format(), "record", str, f"{self.location}/{FORMAT_DOCUMENT}")
+            return field(read_root_format(self.store), "record", str, f"{self.location}/{FORMAT_DOCUMENT}")
         except Absent:
             return ""
 
@@ -333,6 +329,3 @@ class LineageRoot:
         from prefect_dispatch.stores.check import check_root  # For people; no execution needs it.
 
         return check_root(self.store)
-
-    def _read_format(self) -> Json:
-        return read_document(self.store.ledger(""), FORMAT_DOCUMENT, f"{self.location}/{FORMAT_DOCUMENT}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from prefect_dispatch.errors import Absent, Exists, MalformedDocument, MalformedName
 from prefect_dispatch.failpoints import reach
@@ -120,6 +120,7 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
     if pinned is not None:
         return pinned
     excluded: Dict[Publication, str] = {}
+    failed: Set[Publication] = set()
     while True:
         resume = choose(store, choice, epoch, identity, excluded)
         if resume.publication is None:
@@ -128,8 +129,11 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
         try:
             path = _import(store, attempt, resume)
         except Absent as error:
-            # The program that wrote it may be alive and may rotate it away while it is copied.
-            excluded[resume.publication] = str(error)
+            # Its program may be alive and have rotated it away, which the next look tells; or the root was away for a
+            # moment. One that is whole when looked at, and twice could not be copied, is being written to.
+            if resume.publication in failed:
+                excluded[resume.publication] = str(error)
+            failed.add(resume.publication)
             continue
         state = resume.manifest.state if resume.manifest is not None else ""
         passed_over = resume.passed_over[:MOST_PASSED_OVER]

@@ -12,6 +12,7 @@ from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import SCRATCH, ResumeChoice
 from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.published import greatest_first, list_names
+from prefect_dispatch.stores.root_format import require_root
 from prefect_dispatch.stores.verdict import Finding, Judge, Verdict
 
 MOST_LOOKS = 20
@@ -71,17 +72,17 @@ def choose(
         identity: what makes the run this run; None to take a save of any.
         excluded: publications that were found unusable meanwhile, and why.
     """
-    names = list_names(store)
-    look = _look(store, names, choice, below, excluded)
+    look = _look(store, choice, below, excluded)
     for _ in range(MOST_LOOKS):
-        if not look.passed_over:
+        if look.publication is not None and not look.passed_over:
             break
-        # While it looked, a program may have saved, and rotated away or pruned what had been listed: only where nothing
-        # better has come since the last verdict is what was found the greatest, or nothing the answer.
-        listed, names = set(names), list_names(store)
-        if not any(look.is_outdone_by(Publication.parse(name)) for name in names if name not in listed):
+        # While we looked, a program may have saved, and rotated away what had been listed. Or the root was away for a
+        # moment, and what lies in it with it. So what is not there counts as not there when two looks agree, with the
+        # root there in between.
+        require_root(store)
+        before, look = look, _look(store, choice, below, excluded)
+        if look == before:
             break
-        look = _look(store, names, choice, below, excluded)
     if look.publication is not None and look.manifest is not None:
         notes = _compare_identity(look.manifest, identity)
         return Resume(look.publication, look.manifest, look.passed_over, notes)
@@ -92,36 +93,28 @@ def choose(
 
 @dataclass(frozen=True)
 class _Look:
-    """What one look at the publications of one listing found.
+    """What one look at the publications found.
 
     Args:
         publication: the greatest that is whole, if any.
         manifest: the manifest of it that holds.
         passed_over: what was not taken, the greatest first.
         refuses: whether finding none means that saves are published and unusable, not a start from scratch.
-        below: the epoch that looks.
     """
 
     publication: Optional[Publication]
     manifest: Optional[Manifest]
     passed_over: Tuple[PassedOver, ...]
     refuses: bool
-    below: Optional[Epoch]
-
-    def is_outdone_by(self, publication: Publication) -> bool:
-        """Whether a publication would be looked at before what was found."""
-        if self.below is not None and publication.epoch >= self.below:
-            return False
-        return self.publication is None or publication.order > self.publication.order
 
 
 def _look(
     store: Store,
-    names: List[str],
     choice: ResumeChoice,
     below: Optional[Epoch],
     excluded: Optional[Mapping[Publication, str]],
 ) -> _Look:
+    names = list_names(store)
     judge = Judge(store, below)
     verdicts: Dict[Publication, Verdict] = {}
     tried: List[Publication] = []
@@ -145,10 +138,10 @@ def _look(
             continue
         verdict = verdicts[publication] = judge.judge(publication)
         if verdict.manifest is not None:
-            return _Look(publication, verdict.manifest, _passed_over(verdicts), False, below)
+            return _Look(publication, verdict.manifest, _passed_over(verdicts), False)
     # A forged name stands for nothing, but where all may be taken it shows that there was something to take.
     refuses = bool(tried) and not (choice.base == SCRATCH and all(map(is_forged, tried)))
-    return _Look(None, None, _passed_over(verdicts), refuses, below)
+    return _Look(None, None, _passed_over(verdicts), refuses)
 
 
 def _passed_over(verdicts: Mapping[Publication, Verdict]) -> Tuple[PassedOver, ...]:
