@@ -35,6 +35,7 @@ from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
+from support.full_form import FULL
 
 HERE = Path(__file__).parent
 LINEAGE = "crash"
@@ -43,8 +44,6 @@ SCENARIOS = ("folder", "over", "state", "stopped", "long-record", "time-limit", 
 SUPERVISOR = "supervisor"
 ROLES = (SUPERVISOR, "1", "2")
 """Who is killed: the supervisor, or the job of the first or second submission."""
-FULL = "CRASH_TESTS"
-"""Set to ``full``: every failpoint is tried at every time that it is reached, in every scenario and role."""
 GONE_SECONDS = 30.0
 WORKERS = 3
 TRIES = 5
@@ -250,7 +249,6 @@ class Crashes:
         self._pool = ThreadPoolExecutor(WORKERS)
         self._scenes = itertools.count(1)
         self._runs: dict[tuple[Kill, ...], Any] = {}
-        self.full = os.environ.get(FULL) == "full"
 
     def scene(self, scenario: str) -> Scene:
         folder = self._folder / f"{next(self._scenes)}-{scenario}"
@@ -343,7 +341,7 @@ def planned(
 
     Those of all the tests that will run are begun at once, to run side by side.
     """
-    chosen = {point: choose(point.value, census, crashes.full) for point in Failpoint}
+    chosen = {point: choose(point.value, census) for point in Failpoint}
     wanted = [item.callspec.params.get("point") for item in request.session.items if hasattr(item, "callspec")]
     for point in wanted:
         for kills in chosen.get(point, []):
@@ -351,12 +349,15 @@ def planned(
     return chosen
 
 
-def choose(point: str, census: Reached, full: bool) -> list[tuple[Kill, ...]]:
-    """The kills at one failpoint: the first, second and last time, in turn with the roles that come there."""
+def choose(point: str, census: Reached) -> list[tuple[Kill, ...]]:
+    """The kills at one failpoint: the first, second and last time, in turn with the roles that come there.
+
+    In the full form it is every time, in every scenario and role.
+    """
     if point in CHAINS:
         return [tuple(Kill("folder", SUPERVISOR, each) for each in (*CHAINS[point], point))]
     places = [(scenario, role) for (scenario, role), times in census.items() if times[point]]
-    if full:
+    if FULL:
         return [
             (Kill(scenario, role, point, time),)
             for scenario, role in places

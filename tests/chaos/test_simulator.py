@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from prefect_dispatch.testing.simulator import simulate
+from support.full_form import FULL
 
 PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "simulate.py"
-SEEDS = int(os.environ.get("DISPATCH_SIMULATE_SEEDS", "1200"))
+SEEDS = int(os.environ.get("DISPATCH_TESTS_SEEDS", "10000" if FULL else "1200"))
 JOBS = 2
+PATIENCE_SECONDS = max(300, SEEDS)
 NASTY = {
     "ambiguous answer",
     "crash of a supervisor",
@@ -68,23 +70,23 @@ NASTY = {
 def result() -> dict:
     """What the seeds of this run came to."""
     command = [sys.executable, PROGRAM, "--seeds", str(SEEDS), "--jobs", str(JOBS), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SEEDS, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
 
 
-@pytest.mark.timeout(SEEDS)
+@pytest.mark.timeout(PATIENCE_SECONDS)
 def test_no_guarantee_is_violated_in_any_seed(result):
     assert result["seeds"] == SEEDS
     assert result["failing"] == {}, "replay with benchmarks/simulate.py --replay SEED"
 
 
-@pytest.mark.timeout(SEEDS)
+@pytest.mark.timeout(PATIENCE_SECONDS)
 def test_everything_nasty_happened(result):
     assert NASTY - set(result["happened"]) == set()
 
 
-@pytest.mark.timeout(SEEDS)
+@pytest.mark.timeout(PATIENCE_SECONDS)
 def test_jobs_succeeded_and_were_held(result):
     # given that a world in which nothing comes to an end would prove nothing
     ends = Counter(result["ends"])

@@ -2,7 +2,6 @@
 
 Executions begin, save, publish, publish again, write over, truncate, rotate, bar, note parts and die between two steps,
 in any order; after each step the listings, the resume point, the finished parts and the check are those of the model.
-``DISPATCH_TESTS_FULL=1`` runs many times as many examples.
 """
 
 from __future__ import annotations
@@ -45,8 +44,9 @@ from prefect_dispatch.stores.check import Severity
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.posix import PosixStore
+from support.full_form import FULL
 
-EXAMPLES = 1000 if os.environ.get("DISPATCH_TESTS_FULL") else 25
+EXAMPLES = 1000 if FULL else 25
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where files are made: a disk would add nothing but its time."""
 FILES = ("model.bin", "optimizer.bin")

@@ -1,7 +1,4 @@
-"""A record with several supervisors against a list: whoever is behind loses, and everybody reads the same facts.
-
-``DISPATCH_TESTS_FULL=1`` runs many times as many examples.
-"""
+"""A record with several supervisors against a list: whoever is behind loses, and everybody reads the same facts."""
 
 from __future__ import annotations
 
@@ -33,8 +30,9 @@ from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor import record as record_module
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
+from support.full_form import FULL
 
-EXAMPLES = 600 if os.environ.get("DISPATCH_TESTS_FULL") else 15
+EXAMPLES = 600 if FULL else 15
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where files are made: a disk would add nothing but its time."""
 SUPERVISORS = some.integers(0, 2)

@@ -23,9 +23,8 @@ from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.record import Record
+from support.full_form import FULL
 
-FULL = bool(os.environ.get("DISPATCH_TESTS_FULL"))
-"""Set it to race with 32 processes for minutes, as a machine that is used for nothing else may."""
 IN_MEMORY = Path("/dev/shm")
 
 

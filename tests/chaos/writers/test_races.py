@@ -1,6 +1,6 @@
 """Real processes race for one name, round after round: exactly one has it, and all agree whose it is.
 
-``DISPATCH_TESTS_FULL=1`` races with 32 processes for 200 rounds instead of 8 for 5, on each file system.
+In the full form 32 processes race for 200 rounds instead of 8 for 5, on each file system.
 """
 
 from __future__ import annotations

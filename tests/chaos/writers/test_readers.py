@@ -1,7 +1,7 @@
 """Real processes read at full speed while others write, and some of these are killed: no false gap, nothing goes back.
 
 What a writer's call returned before a look began is in that look, and so is what an earlier look of the same process
-has seen. ``DISPATCH_TESTS_FULL=1`` writes many times as much.
+has seen. In the full form many times as much is written.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.model.fold import fold
 from prefect_dispatch.stores.check import Severity
+from support.full_form import FULL
 
 LONG = 2000
 """Names that one system call does not list: it takes some 32 KiB of them."""
@@ -27,8 +28,8 @@ def told(place) -> str:
 
 
 @pytest.fixture
-def amount(processes, rounds) -> int:
-    return rounds * (1 if processes > 8 else 4)
+def amount(rounds) -> int:
+    return rounds * (1 if FULL else 4)
 
 
 def check_looks(looks) -> None:
