@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -29,22 +28,19 @@ from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
+from support import waiting
+from support.environment import environment_without
 
 PATIENCE = 120.0
 
 
-def until(condition: Callable[[], Any], patience: float = PATIENCE) -> Any:
-    """Wait for a condition; fail if it does not come true."""
-    give_up = time.monotonic() + patience
-    while not (found := condition()):
-        assert time.monotonic() < give_up, "waited in vain"
-        time.sleep(0.05)
-    return found
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait for a condition, as long as Prefect may take."""
+    return waiting.until(condition, patience_seconds=PATIENCE)
 
 
 def clean_environment(**changes: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DISPATCH_", "PREFECT_"))}
-    return {**kept, "PREFECT_SERVER_ANALYTICS_ENABLED": "false", **changes}
+    return {**environment_without("DISPATCH_", "PREFECT_"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false", **changes}
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,7 @@ from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
+from support.environment import environment_without
 from support.full_form import FULL
 
 HERE = Path(__file__).parent
@@ -84,7 +85,7 @@ class Supervisors:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env={name: value for name, value in os.environ.items() if not name.startswith("DISPATCH_")},
+                env=environment_without("DISPATCH_"),
             )
             for _ in range(number)
         ]

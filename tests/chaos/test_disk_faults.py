@@ -6,7 +6,6 @@ import os
 import resource
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,21 +14,16 @@ from typing import Any
 import pytest
 
 from prefect_dispatch.format.exit_codes import ExitCode
-from prefect_dispatch.stores.check import Severity
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
+from support.environment import environment_without
+from support.root_faults import faults_of
+from support.waiting import until
 
 HERE = Path(__file__).parent
 REFUSED = 1 << 8
 STEPS = 6
 PATIENCE = 60.0
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up, f"not within {PATIENCE:g}s: {what}"
-        time.sleep(0.01)
 
 
 class Disks:
@@ -167,8 +161,7 @@ def check_went_on(scene: Any) -> None:
 
 
 def job_environment() -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DISPATCH_", "SLURM_"))}
-    return {**inherited, "DISPATCH_RESTART": "0"}
+    return {**environment_without("DISPATCH_", "SLURM_"), "DISPATCH_RESTART": "0"}
 
 
 # Full
@@ -242,7 +235,7 @@ def check_helper_was_stopped(root: LineageRoot, ended: subprocess.CompletedProce
     assert ended.returncode == 0 or why in text, text
     assert "internal error" not in text, text
     if root.store.folders(""):
-        assert [fault for fault in root.check() if fault.severity is Severity.FAULT] == []
+        assert faults_of(root) == []
 
 
 def check_goes_on(root: LineageRoot, before: list[int], ended: subprocess.CompletedProcess[str]) -> None:
@@ -251,7 +244,7 @@ def check_goes_on(root: LineageRoot, before: list[int], ended: subprocess.Comple
     assert (f"from step {before[-1]} of" if before else "from scratch") in ended.stdout
     latest = root.latest().publication
     assert latest is not None and latest.step == STEPS
-    assert [fault for fault in root.check() if fault.severity is Severity.FAULT] == []
+    assert faults_of(root) == []
 
 
 def steps_of(root: LineageRoot) -> list[int]:
@@ -400,7 +393,10 @@ def test_a_root_that_goes_away_while_the_program_runs_costs_no_published_save(pl
     # when its root goes away, and it is to run again meanwhile
     root.rename(away)
     preempt(plain)
-    until(lambda: f"exit {ExitCode.STORE_UNREACHABLE:d}" in output_of(plain) or "is not there" in output_of(plain), "")
+    until(
+        lambda: f"exit {ExitCode.STORE_UNREACHABLE:d}" in output_of(plain) or "is not there" in output_of(plain),
+        "the helper misses it",
+    )
     # then no other root was begun, and once it is back the job goes on
     assert not root.exists()
     away.rename(root)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import subprocess
 import sys
@@ -17,9 +16,10 @@ from prefect_dispatch.errors import Barred
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.exit_codes import ExitCode
 from prefect_dispatch.format.names import attempt_of, decode_part, new_token
-from prefect_dispatch.stores.check import Severity
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
+from support.environment import environment_without
+from support.root_faults import faults_of
 
 HERE = Path(__file__).parent
 STEPS = 6
@@ -61,7 +61,7 @@ def run(shim: Path, tmp_path: Path, submission_of: Any) -> Run:
     numbers = iter(range(1, 100))
 
     def start(part: str = "", number: int = errno.EIO) -> subprocess.CompletedProcess[str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DISPATCH_", "SLURM_"))}
+        inherited = environment_without("DISPATCH_", "SLURM_")
         broken = {"LD_PRELOAD": str(shim), "FAIL_FSYNC_OF": part, "FAIL_FSYNC_WITH": str(number)} if part else {}
         return subprocess.run(
             submission_of(tmp_path, next(numbers)),
@@ -77,10 +77,6 @@ def run(shim: Path, tmp_path: Path, submission_of: Any) -> Run:
 @pytest.fixture
 def root(tmp_path: Path) -> LineageRoot:
     return LineageRoot(PosixStore(tmp_path / "runs" / "crash"))
-
-
-def check_sound(root: LineageRoot) -> None:
-    assert [fault for fault in root.check() if fault.severity is Severity.FAULT] == []
 
 
 def barred(root: LineageRoot) -> list[str]:
@@ -102,7 +98,7 @@ def test_a_save_whose_files_do_not_reach_the_disk_is_barred_for_ever(part: str, 
     assert resumed.returncode == 0, resumed.stdout
     assert "from step 2 of g0n1r0" in resumed.stdout
     assert root.latest().publication.step == STEPS
-    check_sound(root)
+    assert faults_of(root) == []
 
 
 @pytest.mark.parametrize("part", ["/pub/", "/saves/"], ids=["pub", "the manifest's folder"])
@@ -122,7 +118,7 @@ def test_a_name_that_may_not_be_there_after_a_crash_is_no_publication(part: str,
     else:
         assert not named
         assert second.returncode == 0 and "from scratch" in second.stdout
-    check_sound(root)
+    assert faults_of(root) == []
 
 
 @pytest.mark.parametrize("part", ["/claims/", "/crash/exec/", "/meta/", "/crash/tmp/"])
@@ -136,7 +132,7 @@ def test_a_start_that_does_not_reach_the_disk_is_no_start(part: str, run: Run, r
     assert "Input/output error; look at the disk and the kernel's log" in first.stderr
     assert second.returncode == 0 and "from scratch" in second.stdout, second.stdout + second.stderr
     assert root.latest().publication.step == STEPS
-    check_sound(root)
+    assert faults_of(root) == []
 
 
 @pytest.mark.parametrize("part", ["/pub/", "/meta/", "/claims/"])
@@ -146,7 +142,7 @@ def test_a_mount_that_cannot_sync_folders_is_taken_as_it_is(part: str, run: Run,
     # then all is published
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert [publication.step for publication in root.publications()] == list(range(1, STEPS + 1))
-    check_sound(root)
+    assert faults_of(root) == []
 
 
 def test_a_file_that_cannot_be_synced_is_no_such_mount(run: Run, root: LineageRoot) -> None:
@@ -196,4 +192,4 @@ def test_after_one_eio_of_the_kernel_a_second_success_proves_nothing(execution: 
         root.publish(Epoch(0, 1, 0), attempt, saves[1], 2)
     latest = root.latest()
     assert latest.publication is not None and latest.publication.step == 1
-    check_sound(root)
+    assert faults_of(root) == []

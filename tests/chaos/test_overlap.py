@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.marked_processes import processes_with
+from support.waiting import until
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 SCRIPT = BENCHMARKS / "overlap.py"
@@ -81,25 +83,11 @@ class Run:
 
     def left(self) -> list[int]:
         """Its processes that are there, zombies aside."""
-        found = []
-        for place in Path("/proc").glob("[0-9]*"):
-            try:
-                if self.mark.encode() in (place / "environ").read_bytes():
-                    found.append(int(place.name))
-            except OSError:
-                continue
-        return found
+        return processes_with(self.mark)
 
     def wait_for_writers(self) -> None:
         """Wait until trials are going on: the script, its workers, and writers."""
-        wait_until(lambda: len(self.left()) >= 4)
-
-
-def wait_until(holds: Any, seconds: float = 30.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < give_up, "it did not come to pass"
-        time.sleep(0.01)
+        until(lambda: len(self.left()) >= 4, "trials are going on")
 
 
 @pytest.fixture
@@ -184,7 +172,7 @@ def test_whatever_ends_the_script_ends_its_writers_the_stopped_ones_too(start: A
     assert (printed, said) == ("", "")
     assert run.process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
     if number is signal.SIGKILL:
-        wait_until(lambda: run.left() == [])
+        until(lambda: run.left() == [], "all writers are gone")
     else:
         assert run.left() == []
         assert list(run.folder.iterdir()) == []

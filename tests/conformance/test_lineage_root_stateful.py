@@ -40,11 +40,11 @@ from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import attempt_of
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import LATEST, SCRATCH, ResumeChoice
-from prefect_dispatch.stores.check import Severity
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.posix import PosixStore
 from support.full_form import FULL
+from support.root_faults import faults_of
 
 EXAMPLES = 1000 if FULL else 25
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -360,7 +360,7 @@ class RootMachine(RuleBasedStateMachine):
     def the_root_is_as_the_model_says(self) -> None:
         assert self.root.publications() == sorted(self.published, key=lambda p: (p.epoch, p.step, p.path.encode()))
         self.compare_latest(ResumeChoice(), None)
-        assert [str(fault) for fault in self.root.check() if fault.severity is Severity.FAULT] == []
+        assert faults_of(self.root) == []
         for run in self.runs:
             entries = self.root.journal(run.attempt).entries()
             assert [(entry.seq, entry.kind) for entry in entries] == list(enumerate(run.notes, 1))

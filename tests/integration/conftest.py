@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -23,6 +22,8 @@ from prefect_dispatch.format.saves import Saves
 from prefect_dispatch.format.submission import Notice, RestartSource, Submission
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
+from support.environment import environment_without
+from support.waiting import until
 
 PATIENCE = 20.0
 
@@ -70,7 +71,7 @@ class JobBench:
         return path
 
     def environment(self, **variables: str | None) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DISPATCH_", "SLURM_"))}
+        inherited = environment_without("DISPATCH_", "SLURM_")
         inherited.pop("PYTHONDONTWRITEBYTECODE", None)  # Compiling everything anew takes most of a short run.
         given = {"DISPATCH_RESTART": "0", "PYTHONPYCACHEPREFIX": str(self.compiled), **variables}
         return {**inherited, **{name: value for name, value in given.items() if value is not None}}
@@ -132,7 +133,7 @@ class JobBench:
     def pid(self, name: str) -> int:
         """The process id that a program wrote into a file of this name in the bench's folder."""
         path = self.folder / name
-        until(lambda: path.exists() and path.read_text().endswith("\n"))
+        until(lambda: path.exists() and path.read_text().endswith("\n"), f"{path} is written")
         return int(path.read_text())
 
     def close(self) -> None:
@@ -145,14 +146,6 @@ class JobBench:
 def finish(process: subprocess.Popen[bytes]) -> subprocess.CompletedProcess[bytes]:
     output, errors = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Wait for a condition; fail if it does not come true."""
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up, "waited in vain"
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:

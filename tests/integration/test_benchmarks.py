@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
+
+from support.environment import environment_without
 
 RUN = Path(__file__).resolve().parents[2] / "benchmarks" / "run.py"
 MEASURED = ("publication", "save", "latest", "start", "relay", "silence", "replacement", "record")
 
 
 def run(*options: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("DISPATCH_", "SLURM_"))}
     return subprocess.run(
         [sys.executable, RUN, "--folder", folder, *options],
-        env=environment,
+        env=environment_without("DISPATCH_", "SLURM_"),
         capture_output=True,
         text=True,
         timeout=120,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -17,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from prefect_dispatch.model.spec import JobSpec
+from support.environment import environment_without
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAM = EXAMPLES / "train_digits.py"
@@ -62,7 +62,7 @@ class Ended(NamedTuple):
 
 
 def inherited() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("DISPATCH_")}
+    return environment_without("DISPATCH_")
 
 
 def train(*runs: Run) -> list[Ended]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 import prefect_dispatch
 from prefect_dispatch.failpoint import Failpoint
 from prefect_dispatch.failpoints import LOG, POINT
+from support.environment import environment_without
 
 PACKAGE = Path(prefect_dispatch.__file__).parent
 WHERE = ("stores/*.py", "supervisor/*.py", "schedulers/local*.py", "job/*.py")
@@ -129,9 +129,12 @@ print("second", flush=True)
 
 
 def run(**variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DISPATCH_")}
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM], env={**environment, **variables}, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", PROGRAM],
+        env={**environment_without("DISPATCH_"), **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED
+from support.environment import environment_without
 
 SECRET = "hunter2-of-the-operator"
 MOST_SECONDS = 10.0
@@ -189,7 +189,7 @@ class Looker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={name: value for name, value in os.environ.items() if not name.startswith("DISPATCH_")},
+            env=environment_without("DISPATCH_"),
         )
 
     def look(self, victim: Victim, lineage: str = "", user: int = 0, only: list[str] | None = None) -> dict[str, Any]:

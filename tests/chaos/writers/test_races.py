@@ -17,6 +17,7 @@ from prefect_dispatch.model.fold import fold
 from prefect_dispatch.stores.claim import read_claim
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
+from support.root_faults import faults_of
 
 
 def ends(runs) -> Counter[str]:
@@ -150,7 +151,7 @@ def test_two_processes_of_one_attempt_pin_the_same(racers, root, processes, roun
         number = pin.publication.step - turn * 1000
         imported = Path(root.location, str(pin.path))
         assert [file.read_bytes() for file in sorted(imported.iterdir())] == [b"%d" % number * 1000] * 2
-    assert [fault for fault in root.check() if fault.severity.value == "fault"] == []
+    assert faults_of(root) == []
 
 
 def test_all_that_publish_one_save_succeed_and_name_the_same(racers, root, processes, rounds):
@@ -207,7 +208,7 @@ def test_a_racer_that_is_killed_on_the_way_leaves_a_whole_name_or_none(
         # then at most one has won, and nothing that anybody reads is half there
         fates.update(run.ended for run in outcomes)
         assert ends(outcomes)["done"] <= 1
-        assert [fault for fault in root.check() if fault.severity.value == "fault"] == []
+        assert faults_of(root) == []
     seqs = [entry.seq for entry in record.entries()]
     assert seqs == list(range(1, len(seqs) + 1))
     assert fold(record.entries()) == record.refresh()

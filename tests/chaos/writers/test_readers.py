@@ -14,8 +14,8 @@ from prefect_dispatch.format.documents import FORMAT, encode
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.model.fold import fold
-from prefect_dispatch.stores.check import Severity
 from support.full_form import FULL
+from support.root_faults import faults_of
 
 LONG = 2000
 """Names that one system call does not list: it takes some 32 KiB of them."""
@@ -83,7 +83,7 @@ def test_readers_of_a_root_see_all_that_returned_and_no_fault(racers, root, told
     # then
     check_looks(looks)
     assert {run.ended for run in runs} <= {"done", "killed"}, runs
-    assert [fault for fault in root.check() if fault.severity is Severity.FAULT] == []
+    assert faults_of(root) == []
     assert root.latest().publication is not None
 
 
