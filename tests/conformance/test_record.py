@@ -17,30 +17,13 @@ from prefect_dispatch.errors import (
     StoreUnreachable,
 )
 from prefect_dispatch.format.documents import FORMAT, encode
-from prefect_dispatch.model.capabilities import Capabilities
-from prefect_dispatch.model.facts import CarriedBy, Finished, Opened, Outcome, Reopened, StopRequested
+from prefect_dispatch.model.facts import CarriedBy, Finished, Outcome, Reopened, StopRequested
 from prefect_dispatch.model.fold import FOLD_VERSION, fold
-from prefect_dispatch.model.plan import plan
-from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.record import SNAPSHOT_EVERY, Record
 from prefect_dispatch.testing.manual_clock import ManualClock
-
-
-def opened() -> Opened:
-    spec = JobSpec.read({"lineage": "digits", "command": ["train"], "store": {"root": "/runs"}}, "job")
-    capabilities = Capabilities(scheduler="scripted", requeue=True, time_limit=True)
-    return Opened(
-        spec=spec,
-        plan=plan(spec, capabilities, root_visible=True),
-        identity={},
-        owner="someone",
-        root="/runs",
-        record_root="/runs",
-        workdir="/",
-        scheduler={"type": "scripted"},
-    )
+from prefect_dispatch.testing.plain_opening import plain_opening
 
 
 @pytest.fixture(params=["posix", "memory"])
@@ -63,7 +46,7 @@ def make(stores):
 def test_facts_come_back_in_order_to_another_reader(make):
     # given
     record = make("me")
-    record.append(opened())
+    record.append(plain_opening())
     record.append(CarriedBy(flow_run="run-1"))
     # when
     entries = make().entries()
@@ -77,7 +60,7 @@ def test_facts_come_back_in_order_to_another_reader(make):
 def test_of_two_who_read_the_same_state_one_appends(make):
     # given
     first, second = make(), make()
-    first.append(opened())
+    first.append(plain_opening())
     first.refresh(), second.refresh()
     # when
     first.append(CarriedBy(flow_run="first"))
@@ -90,7 +73,7 @@ def test_of_two_who_read_the_same_state_one_appends(make):
 
 def test_32_writers_lose_nothing_and_leave_no_gap(make):
     # given
-    make().append(opened())
+    make().append(plain_opening())
     barrier = threading.Barrier(32)
     faults: list[BaseException] = []
 
@@ -124,7 +107,7 @@ def test_32_writers_lose_nothing_and_leave_no_gap(make):
 def test_a_reply_that_was_lost_is_ones_own_success(make, stores, monkeypatch):
     # given a store that stores, then says that the name is taken, as a retried request does
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     create = record._facts.create
 
     def stored_then_refused(name: str, content: bytes) -> None:
@@ -142,7 +125,7 @@ def test_a_reply_that_was_lost_is_ones_own_success(make, stores, monkeypatch):
 def test_reading_begins_at_the_newest_snapshot_and_comes_to_the_same(make, stores):
     # given
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     for n in range(SNAPSHOT_EVERY + 10):
         record.append(CarriedBy(flow_run=f"run-{n}"))
     snapshots = stores[0].ledger(f"fold/{FOLD_VERSION}").names()
@@ -159,7 +142,7 @@ def test_reading_begins_at_the_newest_snapshot_and_comes_to_the_same(make, store
 def test_a_snapshot_that_is_damaged_is_passed_over(make, stores):
     # given
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     for n in range(SNAPSHOT_EVERY):
         record.append(CarriedBy(flow_run=f"run-{n}"))
     snapshots = stores[0].ledger(f"fold/{FOLD_VERSION}")
@@ -175,7 +158,7 @@ def test_the_open_index_follows_opening_and_finish(make, stores):
     index = stores[1].ledger("open")
     record = make()
     # when
-    record.append(opened())
+    record.append(plain_opening())
     while_open = index.names()
     record.append(Finished(outcome=Outcome.SUCCEEDED))
     # then
@@ -187,7 +170,7 @@ def test_who_looks_at_a_finished_lineage_ends_what_its_finisher_left_undone(make
     # given a lineage whose supervisor died right after it had written that it is finished
     index = stores[1].ledger("open")
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     record.append(Finished(outcome=Outcome.SUCCEEDED))
     index.create("digits")
     # when another one looks
@@ -204,7 +187,7 @@ def test_a_lineage_that_was_reopened_meanwhile_stays_in_the_index(make, stores):
     # given one who has read that a lineage is finished, and another one who reopens it
     index = stores[1].ledger("open")
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     record.append(Finished(outcome=Outcome.SUCCEEDED))
     late = make()
     assert late.refresh().finished is not None
@@ -218,7 +201,7 @@ def test_a_lineage_that_was_reopened_meanwhile_stays_in_the_index(make, stores):
 @pytest.mark.parametrize("name", ["readme", "1.json", f"{0:020d}.json", f"{4:020d}.json.tmp", "²" * 20 + ".json"])
 def test_a_malformed_name_is_named_and_never_skipped(make, stores, name):
     # given
-    make().append(opened())
+    make().append(plain_opening())
     stores[0].ledger("record").create(name, b"{}\n")
     # when
     with pytest.raises(MalformedName) as caught:
@@ -231,7 +214,7 @@ def test_a_malformed_name_is_named_and_never_skipped(make, stores, name):
 def test_a_missing_fact_in_the_middle_is_named(make, stores):
     # given
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     for n in range(3):
         record.append(CarriedBy(flow_run=str(n)))
     stores[0].ledger("record").remove(f"{3:020d}.json")
@@ -245,7 +228,7 @@ def test_a_missing_fact_in_the_middle_is_named(make, stores):
 def test_a_fact_of_an_unknown_kind_makes_the_lineage_read_only_and_says_so(make, stores):
     # given
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     fact = {**record.entries()[0].document(), "seq": 2, "kind": "teleported"}
     stores[0].ledger("record").create(f"{2:020d}.json", encode(fact))
     # when
@@ -261,7 +244,7 @@ def test_a_fact_of_an_unknown_kind_makes_the_lineage_read_only_and_says_so(make,
 def test_a_fact_of_a_newer_format_makes_the_lineage_read_only(make, stores):
     # given
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     fact = {**record.entries()[0].document(), "seq": 2, "format": FORMAT + 1}
     stores[0].ledger("record").create(f"{2:020d}.json", encode(fact))
     # when
@@ -281,7 +264,7 @@ def test_facts_carry_the_clock_and_a_nonce_of_their_own(make, stores):
     # given
     clock = ManualClock()
     record = Record(stores[0], stores[1].ledger("open"), "digits", clock)
-    record.append(opened())
+    record.append(plain_opening())
     clock.turn(timedelta(hours=1))
     record.append(CarriedBy(flow_run="run"))
     # when
@@ -295,7 +278,7 @@ def test_facts_carry_the_clock_and_a_nonce_of_their_own(make, stores):
 def test_a_record_that_went_away_is_not_begun_anew(make, stores):
     # given a supervisor that has read a record, which is gone meanwhile
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     record.append(CarriedBy(flow_run="run"))
     facts = stores[0].ledger("record")
     kept = {name: facts.read(name) for name in facts.names()}
@@ -316,10 +299,10 @@ def test_a_record_that_went_away_is_not_begun_anew(make, stores):
 def test_a_fact_that_was_replaced_under_us_is_noticed(make, stores):
     # given
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     facts = stores[0].ledger("record")
     facts.remove(f"{1:020d}.json")
-    make().append(opened())
+    make().append(plain_opening())
     # when / then
     with pytest.raises(StoreUnreachable):
         record.append(CarriedBy(flow_run="run"))
@@ -328,7 +311,7 @@ def test_a_fact_that_was_replaced_under_us_is_noticed(make, stores):
 def test_a_snapshot_ahead_of_its_facts_does_not_count(make, stores):
     # given
     record = make()
-    record.append(opened())
+    record.append(plain_opening())
     for n in range(SNAPSHOT_EVERY - 1):
         record.append(CarriedBy(flow_run=f"run-{n}"))
     for seq in range(60, SNAPSHOT_EVERY + 1):
@@ -342,7 +325,7 @@ def test_a_snapshot_ahead_of_its_facts_does_not_count(make, stores):
 def test_reading_all_facts_of_a_record_that_has_gone_on_does_no_harm(make):
     # given a supervisor that stands behind
     behind = make()
-    behind.append(opened())
+    behind.append(plain_opening())
     other = make()
     other.refresh()
     other.append(CarriedBy(flow_run="other"))
@@ -356,7 +339,7 @@ def test_reading_all_facts_of_a_record_that_has_gone_on_does_no_harm(make):
 def test_a_read_that_fails_on_the_way_is_made_good_by_the_next(make, monkeypatch):
     # given two new facts, of which the second cannot be read for a moment
     behind, other = make(), make()
-    behind.append(opened())
+    behind.append(plain_opening())
     other.refresh()
     for name in ("one", "two"):
         other.append(CarriedBy(flow_run=name))
@@ -377,7 +360,7 @@ def test_a_read_that_fails_on_the_way_is_made_good_by_the_next(make, monkeypatch
 
 def test_a_malformed_name_is_named_as_long_as_it_is_there(make, stores):
     # given
-    make().append(opened())
+    make().append(plain_opening())
     stores[0].ledger("record").create("readme")
     record = make()
     # when / then

@@ -20,37 +20,20 @@ from hypothesis.stateful import (
 )
 
 from prefect_dispatch.errors import Exists, StoreError
-from prefect_dispatch.model.capabilities import Capabilities
-from prefect_dispatch.model.facts import CarriedBy, Opened
+from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.model.fold import FOLD_VERSION, fold
-from prefect_dispatch.model.plan import plan
-from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor import record as record_module
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
+from prefect_dispatch.testing.plain_opening import plain_opening
 from support.full_form import FULL
 
 EXAMPLES = 600 if FULL else 15
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where files are made: a disk would add nothing but its time."""
 SUPERVISORS = some.integers(0, 2)
-
-
-def opened() -> Opened:
-    spec = JobSpec.read({"lineage": "digits", "command": ["train"], "store": {"root": "/runs"}}, "job")
-    capabilities = Capabilities(scheduler="scripted", requeue=True, time_limit=True)
-    return Opened(
-        spec=spec,
-        plan=plan(spec, capabilities, root_visible=True),
-        identity={},
-        owner="someone",
-        root="/runs",
-        record_root="/runs",
-        workdir="/",
-        scheduler={"type": "scripted"},
-    )
 
 
 class RecordMachine(RuleBasedStateMachine):
@@ -72,7 +55,7 @@ class RecordMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.records[0].append(opened())
+        self.records[0].append(plain_opening())
         self.read[0] = 1
 
     @rule(number=SUPERVISORS)

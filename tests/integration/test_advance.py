@@ -10,17 +10,17 @@ import pytest
 from prefect_dispatch.errors import Ambiguous, ReadOnlyLineage, SchedulerError
 from prefect_dispatch.format.documents import encode
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Opened, Outcome, Resolution, StopRequested, Submitting
+from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Outcome, Resolution, StopRequested, Submitting
 from prefect_dispatch.model.observation import Exit
-from prefect_dispatch.model.plan import plan
-from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import Landing, LineageState
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
+from prefect_dispatch.testing.plain_opening import plain_opening
 from prefect_dispatch.testing.scripted_answer import hangs, refuses, times_out
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
+from support.settling import settle
 
 NO_REQUEUE = SCRIPTED.model_copy(update={"requeue": False})
 
@@ -32,19 +32,7 @@ class Stage:
         self.clock = ManualClock()
         self.scheduler = ScriptedScheduler(self.clock.now, capabilities)
         self.store, self.index = MemoryStore(), MemoryStore()
-        job = JobSpec.read({"lineage": "digits", "command": ["train"], "store": {"root": "/runs"}, **spec}, "job")
-        self.record().append(
-            Opened(
-                spec=job,
-                plan=plan(job, capabilities, root_visible=False),
-                identity=job.identity_digests(),
-                owner="someone",
-                root="/runs",
-                record_root="/runs",
-                workdir="/",
-                scheduler={"type": "scripted"},
-            )
-        )
+        self.record().append(plain_opening(capabilities, root_visible=False, **spec))
 
     def record(self) -> Record:
         return Record(self.store, self.index.ledger("open"), "digits", self.clock)
@@ -54,11 +42,7 @@ class Stage:
 
     async def settle(self, supervisor: Supervisor) -> Advanced:
         """Advance until nothing moves."""
-        for _ in range(100):
-            advanced = await supervisor.advance()
-            if not advanced.moved:
-                return advanced
-        raise AssertionError("the lineage never comes to rest")
+        return await settle(supervisor)
 
     async def running(self, supervisor: Supervisor) -> LineageState:
         """Advance until the newest submission runs."""

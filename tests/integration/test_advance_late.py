@@ -6,17 +6,17 @@ from datetime import timedelta
 
 from prefect_dispatch.errors import Ambiguous
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Opened, Outcome, Resolution
-from prefect_dispatch.model.plan import plan
-from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Outcome, Resolution
 from prefect_dispatch.model.state import Landing
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.opening import run_again
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
+from prefect_dispatch.testing.plain_opening import plain_opening
 from prefect_dispatch.testing.scripted_answer import accepts, times_out
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
+from support.settling import settle
 
 
 class SlowScheduler(ScriptedScheduler):
@@ -58,30 +58,14 @@ class Stage:
         self.clock = ManualClock()
         self.scheduler = SlowScheduler(self.clock)
         self.store, self.index = SlowStore(self.clock), MemoryStore()
-        job = JobSpec.read({"lineage": "digits", "command": ["train"], "store": {"root": "/runs"}, **spec}, "job")
-        self.record().append(
-            Opened(
-                spec=job,
-                plan=plan(job, SCRIPTED, root_visible=False),
-                identity=job.identity_digests(),
-                owner="someone",
-                root="/runs",
-                record_root="/runs",
-                workdir="/",
-                scheduler={"type": "scripted"},
-            )
-        )
+        self.record().append(plain_opening(root_visible=False, **spec))
         self.supervisor = Supervisor(self.record(), self.scheduler, None, self.clock)
 
     def record(self) -> Record:
         return Record(self.store, self.index.ledger("open"), "digits", self.clock)
 
     async def settle(self):
-        for _ in range(100):
-            advanced = await self.supervisor.advance()
-            if not advanced.moved:
-                return advanced.state
-        raise AssertionError("the lineage never comes to rest")
+        return (await settle(self.supervisor)).state
 
     async def held_over_a_submission_that_never_landed(self, lands_after: timedelta):
         """A budget of one launch, and two submissions that were given up, the second of which lands late."""

@@ -9,18 +9,18 @@ import pytest
 
 from prefect_dispatch.errors import SchedulerError
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Opened, Outcome, Resolution, StopRequested
+from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Outcome, Resolution, StopRequested
 from prefect_dispatch.model.observation import ObjectState
-from prefect_dispatch.model.plan import plan
-from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
 from prefect_dispatch.testing.memory_scheduler import MemoryScheduler
+from prefect_dispatch.testing.plain_opening import plain_opening
 from prefect_dispatch.testing.scheduler_shape import KUBERNETES, SLURM, SLURM_WITHOUT_ACCOUNTING, Shape
 from prefect_dispatch.testing.scripted_answer import hangs, times_out
+from support.settling import settle
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -37,28 +37,12 @@ class Site:
         self.scheduler = MemoryScheduler(self.clock.now, shape, slots=3)
         store, index = MemoryStore(), MemoryStore()
         record = Record(store, index.ledger("open"), "digits", self.clock)
-        job = JobSpec.read({"lineage": "digits", "command": ["train"], "store": {"root": "/runs"}, **spec}, "job")
-        record.append(
-            Opened(
-                spec=job,
-                plan=plan(job, shape.capabilities, root_visible=False),
-                identity=job.identity_digests(),
-                owner="someone",
-                root="/runs",
-                record_root="/runs",
-                workdir="/",
-                scheduler={"type": shape.name},
-            )
-        )
+        record.append(plain_opening(shape.capabilities, root_visible=False, **spec))
         self.supervisor = Supervisor(record, self.scheduler, None, self.clock)
 
     async def settle(self) -> LineageState:
         """Advance until nothing moves."""
-        for _ in range(100):
-            advanced = await self.supervisor.advance()
-            if not advanced.moved:
-                return advanced.state
-        raise AssertionError("the lineage never comes to rest")
+        return (await settle(self.supervisor)).state
 
     async def watch(self, time: timedelta) -> LineageState:
         """Let time pass, with a poll at each interval."""

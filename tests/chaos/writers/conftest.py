@@ -15,14 +15,11 @@ from typing import Any
 
 import pytest
 
-from prefect_dispatch.model.capabilities import Capabilities
-from prefect_dispatch.model.facts import Opened
-from prefect_dispatch.model.plan import plan
-from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.testing.plain_opening import plain_opening
 from support.full_form import FULL
 
 IN_MEMORY = Path("/dev/shm")
@@ -110,22 +107,9 @@ def root(place) -> LineageRoot:
 @pytest.fixture
 def record(place) -> Record:
     """A record that was opened."""
-    spec = JobSpec.read({"lineage": "digits", "command": ["train"], "store": {"root": "/runs"}}, "job")
-    capabilities = Capabilities(scheduler="scripted", requeue=True, time_limit=True)
     index = PosixStore(place / "records")
     index.probe()
     record = Record(PosixStore(place / "records" / "digits"), index.ledger(".dispatch/open"), "digits", SystemClock())
     record.id()
-    record.append(
-        Opened(
-            spec=spec,
-            plan=plan(spec, capabilities, root_visible=True),
-            identity={},
-            owner="someone",
-            root="/runs",
-            record_root="/runs",
-            workdir="/",
-            scheduler={"type": "scripted"},
-        )
-    )
+    record.append(plain_opening())
     return record
