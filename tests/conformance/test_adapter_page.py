@@ -24,15 +24,15 @@ TestToy = run(ADAPTER)["TestToy"]
 
 
 async def test_the_shape_of_ones_own_scheduler_forgets_as_it_says(tmp_path: Path) -> None:
-    # Given the page's scheduler and a job that has ended
+    # given the page's scheduler and a job that has ended
     names = run(SHAPE)
     scheduler, clock, shape = names["scheduler"], names["clock"], names["FORGETFUL"]
     object = await scheduler.submit(plain_request(tmp_path, "train"))
     scheduler.exit(object)
     assert (await scheduler.observe([object]))[object].state is ObjectState.ENDED
 
-    # When its time is over
+    # when its time is over
     clock.turn(shape.purge_after)
 
-    # Then it is gone
+    # then it is gone
     assert await scheduler.observe([object]) == {}

@@ -153,9 +153,9 @@ FAULTS = [
 )
 async def test_a_fault_is_found(fault: type[MemoryScheduler], name: str, shape: Shape, tmp_path: Path) -> None:
     test = getattr(SchedulerConformance(), f"test_{name}")
-    # Given a scheduler that passes the test
+    # given a scheduler that passes the test
     await test(MemoryCase(tmp_path, shape))
 
-    # Then the faulty one does not
+    # then the faulty one does not
     with pytest.raises(AssertionError):
         await test(MemoryCase(tmp_path, shape, fault))

@@ -192,7 +192,7 @@ class TestStrangeFiles:
         real = os.utime
 
         def utime(target, *rest, **options):
-            # When the first file has been copied, the program writes over it.
+            # when the first file has been copied, the program writes over it.
             (save / "model").write_bytes(b"2222")
             real(save / "model", (9, 9))
             return real(target, *rest, **options)

@@ -73,19 +73,19 @@ def ran(state: LineageState) -> list[str]:
 
 @pytest.mark.parametrize("shape", [SLURM, SLURM_WITHOUT_ACCOUNTING], ids=["slurm", "slurmctld"])
 async def test_slurm_runs_a_preempted_job_again_and_it_is_not_resubmitted(shape: Shape) -> None:
-    # Given a job that is preempted twice, polled while the count shows the next run and the old one still saves
+    # given a job that is preempted twice, polled while the count shows the next run and the old one still saves
     site = Site(shape)
     for _ in range(2):
         await site.watch(10 * MINUTE)
         await site.preempt()
         assert (await site.settle()).newest.newest.state is ObjectState.ENDING
 
-    # When it goes on to its end
+    # when it goes on to its end
     await site.watch(10 * MINUTE)
     await site.exit()
     state = await site.watch(MINUTE)
 
-    # Then one object had three runs
+    # then one object had three runs
     assert ran(state) == ["g0n1r0 preempted", "g0n1r1 preempted", "g0n1r2 completed"]
     assert state.finished.outcome is Outcome.SUCCEEDED
     assert site.scheduler.submit_calls.total() == 1
@@ -93,34 +93,34 @@ async def test_slurm_runs_a_preempted_job_again_and_it_is_not_resubmitted(shape:
 
 
 async def test_kubernetes_has_a_preempted_job_resubmitted() -> None:
-    # Given a job that is preempted twice
+    # given a job that is preempted twice
     site = Site(KUBERNETES)
     for _ in range(2):
         await site.watch(10 * MINUTE)
         await site.preempt()
         await site.watch(MINUTE)
 
-    # When it goes on to its end
+    # when it goes on to its end
     await site.exit()
     state = await site.watch(MINUTE)
 
-    # Then three objects had a run each
+    # then three objects had a run each
     assert ran(state) == ["g0n1r0 preempted", "g0n2r0 preempted", "g0n3r0 completed"]
     assert state.finished.outcome is Outcome.SUCCEEDED
     site.assert_never_submitted_twice()
 
 
 async def test_where_slurm_cancels_what_it_preempts_the_restart_that_never_comes_is_waited_for_and_replaced() -> None:
-    # Given a job on a partition whose PreemptMode is CANCEL
+    # given a job on a partition whose PreemptMode is CANCEL
     site = Site(replace(SLURM, restarts_by_itself=False))
     await site.watch(MINUTE)
     await site.preempt()
 
-    # When less than the bound of a restart has passed
+    # when less than the bound of a restart has passed
     waiting = await site.watch(4 * MINUTE)
     assert [each.n for each in waiting.submissions] == [1]
 
-    # Then it is replaced after it, and only then
+    # then it is replaced after it, and only then
     await site.watch(2 * MINUTE)
     await site.exit()
     state = await site.watch(MINUTE)
@@ -129,17 +129,17 @@ async def test_where_slurm_cancels_what_it_preempts_the_restart_that_never_comes
 
 
 async def test_a_restart_that_comes_when_its_bound_is_over_is_stopped_and_the_job_goes_on() -> None:
-    # Given a preempted job whose restart was waited for in vain
+    # given a preempted job whose restart was waited for in vain
     site = Site(replace(SLURM, restarts_by_itself=False))
     state = await site.watch(MINUTE)
     await site.preempt()
     await site.watch(5 * MINUTE)
 
-    # When it is run again by an admin just before it is replaced
+    # when it is run again by an admin just before it is replaced
     site.scheduler.restart(state.newest.object)
     state = await site.watch(10 * MINUTE)
 
-    # Then that restart was stopped before it began, and its stop is nobody's wish for the job to end
+    # then that restart was stopped before it began, and its stop is nobody's wish for the job to end
     assert ran(state) == ["g0n1r0 preempted", "g0n1r1 stopped", "g0n2r0 running"]
     assert site.scheduler.living() == {state.newest.attempt(0)}
     site.assert_never_submitted_twice()
@@ -147,21 +147,21 @@ async def test_a_restart_that_comes_when_its_bound_is_over_is_stopped_and_the_jo
 
 @every_shape
 async def test_a_lost_node_is_replaced_while_its_processes_live_on(shape: Shape) -> None:
-    # Given a job whose node drops off the network
+    # given a job whose node drops off the network
     site = Site(shape)
     await site.watch(MINUTE)
     site.scheduler.lose_node("node-1")
 
-    # When the scheduler has given the node up
+    # when the scheduler has given the node up
     state = await site.watch(20 * MINUTE)
 
-    # Then its successor runs beside it
+    # then its successor runs beside it
     successor = "g0n1r1 running" if shape.restarts_by_itself else "g0n2r0 running"
     assert ran(state)[1:] == [successor]
     old = state.submissions[0].attempt(0)
     assert site.scheduler.living() == {old, state.newest.attempt(state.newest.newest.restart)}
 
-    # And comes to its end, whether the old one is gone by then or not
+    # and comes to its end, whether the old one is gone by then or not
     await site.exit()
     state = await site.watch(MINUTE)
     assert state.finished.outcome is Outcome.SUCCEEDED
@@ -170,32 +170,32 @@ async def test_a_lost_node_is_replaced_while_its_processes_live_on(shape: Shape)
 
 
 async def test_an_end_that_nobody_saw_is_in_slurms_accounting() -> None:
-    # Given a job that ended and was purged while there was no supervisor
+    # given a job that ended and was purged while there was no supervisor
     site = Site(SLURM)
     await site.watch(MINUTE)
     await site.exit()
     site.clock.turn(24 * HOUR)
 
-    # When one comes
+    # when one comes
     state = await site.settle()
 
-    # Then it learns how
+    # then it learns how
     assert ran(state) == ["g0n1r0 completed"]
     assert state.finished.outcome is Outcome.SUCCEEDED
 
 
 @pytest.mark.parametrize("shape", [SLURM_WITHOUT_ACCOUNTING, KUBERNETES], ids=["slurmctld", "kubernetes"])
 async def test_an_end_that_nobody_saw_and_nothing_accounts_for_is_vanished_and_never_success(shape: Shape) -> None:
-    # Given a job that ended with 0 and was purged while there was no supervisor
+    # given a job that ended with 0 and was purged while there was no supervisor
     site = Site(shape)
     await site.watch(MINUTE)
     await site.exit()
     site.clock.turn(24 * HOUR)
 
-    # When one comes, then one answer without the object is not enough
+    # when one comes, then one answer without the object is not enough
     assert ran(await site.settle()) == ["g0n1r0 running"]
 
-    # And after two of them, a bound apart, the job runs again
+    # and after two of them, a bound apart, the job runs again
     state = await site.watch(5 * MINUTE)
     assert ran(state) == ["g0n1r0 vanished", "g0n2r0 running"]
     site.assert_never_submitted_twice()
@@ -203,7 +203,7 @@ async def test_an_end_that_nobody_saw_and_nothing_accounts_for_is_vanished_and_n
 
 @pytest.mark.parametrize("shape", [SLURM_WITHOUT_ACCOUNTING, KUBERNETES], ids=["slurmctld", "kubernetes"])
 async def test_a_submission_that_may_have_been_and_gone_holds_for_a_person(shape: Shape) -> None:
-    # Given a submit call without an answer, and an object that landed, ran and was purged meanwhile
+    # given a submit call without an answer, and an object that landed, ran and was purged meanwhile
     site = Site(shape)
     site.scheduler.script_submit(times_out(takes_effect_after=timedelta(seconds=10)))
     await site.supervisor.advance()
@@ -212,12 +212,12 @@ async def test_a_submission_that_may_have_been_and_gone_holds_for_a_person(shape
     site.scheduler.exit(site.scheduler.object_of(token))
     site.clock.turn(24 * HOUR)
 
-    # When a supervisor looks for it, then it holds for as long as nobody decides
+    # when a supervisor looks for it, then it holds for as long as nobody decides
     state = await site.watch(HOUR)
     assert state.hold is not None and "cannot tell" in state.hold.opened.why
     assert site.scheduler.submit_calls.total() == 1
 
-    # And a person's word gives it up
+    # and a person's word gives it up
     lifted = HoldLifted(hold=state.hold.opened.hold, lifted_by=LiftedBy.PERSON, resolution=Resolution.RUN_AGAIN)
     await site.supervisor.append(lifted)
     state = await site.watch(5 * MINUTE)
@@ -228,36 +228,36 @@ async def test_a_submission_that_may_have_been_and_gone_holds_for_a_person(shape
 @every_shape
 @pytest.mark.parametrize("answer", [times_out, hangs])
 async def test_a_submission_without_an_answer_is_adopted_when_it_lands(shape: Shape, answer) -> None:
-    # Given a submit call without an answer, whose object lands within the bound
+    # given a submit call without an answer, whose object lands within the bound
     impatient = shape.capabilities.model_copy(update={"submit_bound": timedelta(seconds=0.05)})
     site = Site(replace(shape, capabilities=impatient))
     site.scheduler.script_submit(answer(takes_effect_after=MINUTE))
     await site.supervisor.advance()
     assert ran(await site.settle()) == []
 
-    # When it turns up
+    # when it turns up
     await site.watch(3 * MINUTE)
     await site.exit()
     state = await site.watch(MINUTE)
 
-    # Then it was the job
+    # then it was the job
     assert ran(state) == ["g0n1r0 completed"]
     assert site.scheduler.submit_calls.total() == 1
 
 
 @every_shape
 async def test_an_object_that_lands_after_every_bound_is_stopped(shape: Shape) -> None:
-    # Given a submit call without an answer, whose object lands an hour later
+    # given a submit call without an answer, whose object lands an hour later
     site = Site(shape)
     site.scheduler.script_submit(times_out(takes_effect_after=HOUR))
     await site.supervisor.advance()
     (late,) = site.scheduler.submit_calls
 
-    # When the job has run on in its next submission until then
+    # when the job has run on in its next submission until then
     await site.watch(50 * MINUTE)
     state = await site.watch(20 * MINUTE)
 
-    # Then the late one was stopped, and does not decide anything
+    # then the late one was stopped, and does not decide anything
     assert ran(state) == ["g0n1r0 stopped", "g0n2r0 running"]
     assert {stopped for stopped, _ in site.scheduler.stop_calls} == {site.scheduler.object_of(late)}
     site.assert_never_submitted_twice()
@@ -265,18 +265,18 @@ async def test_an_object_that_lands_after_every_bound_is_stopped(shape: Shape) -
 
 @every_shape
 async def test_an_outage_of_an_hour_changes_nothing(shape: Shape) -> None:
-    # Given a running job, and a scheduler that cannot be reached for an hour
+    # given a running job, and a scheduler that cannot be reached for an hour
     site = Site(shape)
     before = ran(await site.watch(MINUTE))
     site.scheduler.outage = SchedulerError("Unable to contact slurm controller (connect failure)")
     during = await site.watch(HOUR)
     site.scheduler.outage = None
 
-    # When it ends in its own time
+    # when it ends in its own time
     await site.exit()
     state = await site.watch(MINUTE)
 
-    # Then nothing was made of the outage
+    # then nothing was made of the outage
     assert ran(during) == before
     assert ran(state) == ["g0n1r0 completed"]
     assert site.scheduler.submit_calls.total() == 1
@@ -284,17 +284,17 @@ async def test_an_outage_of_an_hour_changes_nothing(shape: Shape) -> None:
 
 @every_shape
 async def test_a_stop_ends_a_job_that_the_scheduler_is_about_to_run_again(shape: Shape) -> None:
-    # Given a job that is being preempted
+    # given a job that is being preempted
     site = Site(shape)
     await site.watch(MINUTE)
     await site.preempt()
     await site.settle()
 
-    # When somebody stops it
+    # when somebody stops it
     await site.supervisor.append(StopRequested(intent="abandon", who="someone"))
     state = await site.watch(10 * MINUTE)
 
-    # Then it never runs again
+    # then it never runs again
     assert state.finished.outcome is Outcome.STOPPED
     assert len(site.scheduler.processes) == 1
     site.assert_never_submitted_twice()
@@ -302,19 +302,19 @@ async def test_a_stop_ends_a_job_that_the_scheduler_is_about_to_run_again(shape:
 
 @pytest.mark.parametrize("shape", [SLURM, SLURM_WITHOUT_ACCOUNTING], ids=["slurm", "slurmctld"])
 async def test_restarts_between_two_polls_count_and_a_spent_budget_holds(shape: Shape) -> None:
-    # Given a job with a budget of two, which Slurm preempts and runs again twice while nobody looks
+    # given a job with a budget of two, which Slurm preempts and runs again twice while nobody looks
     site = Site(shape, recovery={"preempted": {"action": "requeue", "budget": 2}})
     state = await site.watch(MINUTE)
     for _ in range(2):
         site.scheduler.preempt(state.newest.object)
         site.clock.turn(10 * MINUTE)
 
-    # When a supervisor looks, then both count, and the scheduler may not run it again
+    # when a supervisor looks, then both count, and the scheduler may not run it again
     state = await site.watch(MINUTE)
     assert ran(state) == ["g0n1r0 preempted", "g0n1r1 preempted", "g0n1r2 running"]
     assert state.spent == {Cause.PREEMPTED: 2}
 
-    # And one more is held, with nothing running behind the hold's back
+    # and one more is held, with nothing running behind the hold's back
     await site.preempt()
     state = await site.watch(HOUR)
     assert state.hold is not None and "budget" in state.hold.opened.why
@@ -323,16 +323,16 @@ async def test_restarts_between_two_polls_count_and_a_spent_budget_holds(shape: 
 
 
 async def test_a_restart_that_came_in_spite_of_the_switch_is_not_the_persons_stop() -> None:
-    # Given a job that may be run again once more, and is resubmitted after that
+    # given a job that may be run again once more, and is resubmitted after that
     site = Site(SLURM, recovery={"preempted": {"action": "requeue", "budget": 3}, "no_progress": 2})
     state = await site.watch(MINUTE)
 
-    # When it is preempted just as the switch is turned off, too late for the restart that is under way
+    # when it is preempted just as the switch is turned off, too late for the restart that is under way
     site.scheduler.preempt(state.newest.object)
     await site.scheduler.set_restarts(state.newest.object, False)
     state = await site.watch(20 * MINUTE)
 
-    # Then the restart is the job, and goes on to its end
+    # then the restart is the job, and goes on to its end
     assert ran(state) == ["g0n1r0 preempted", "g0n1r1 running"]
     await site.exit()
     state = await site.watch(MINUTE)

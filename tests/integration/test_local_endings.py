@@ -32,24 +32,24 @@ async def laboratory(tmp_path: Path) -> AsyncIterator[LocalLaboratory]:
 
 class TestPreemption:
     async def test_the_slot_is_free_while_the_old_process_lives_on(self, laboratory: LocalLaboratory) -> None:
-        # Given a job that ignores SIGTERM, and one that waits for its slot
+        # given a job that ignores SIGTERM, and one that waits for its slot
         linger = timedelta(seconds=1.5)
         scheduler = laboratory.scheduler(linger=linger)
         old = await scheduler.submit(laboratory.request(*STUBBORN, name="old"))
         new = await scheduler.submit(laboratory.request(*STUBBORN, name="new"))
         await laboratory.ready("old")
 
-        # When it is preempted
+        # when it is preempted
         began = time.monotonic()
         assert await scheduler.preempt(old)
 
-        # Then it has ended, as the scheduler says, and the new one runs beside it
+        # then it has ended, as the scheduler says, and the new one runs beside it
         end = (await laboratory.look(scheduler, old)).ended[0]
         assert (end.cause, end.exit) == (Cause.PREEMPTED, None)
         await laboratory.ready("new")
         assert scheduler.processes(old) and scheduler.processes(new)
 
-        # And it is killed when the linger is over, not before, which changes nothing of what was said
+        # and it is killed when the linger is over, not before, which changes nothing of what was said
         await laboratory.until(lambda: not scheduler.processes(old), "the old process is gone")
         assert time.monotonic() - began >= linger.total_seconds() - 0.05
         await laboratory.until(laboratory.records(old).exit.exists, "the launcher is done")
@@ -57,19 +57,19 @@ class TestPreemption:
         assert scheduler.processes(new)
 
     async def test_gives_notice_once(self, laboratory: LocalLaboratory) -> None:
-        # Given a job that counts its notices
+        # given a job that counts its notices
         count = "trap 'echo >> notices' TERM; touch ready-$NAME; while :; do sleep 0.05; done"
         scheduler = laboratory.scheduler(linger=timedelta(seconds=1.5))
         object = await scheduler.submit(laboratory.request("sh", "-c", count))
         await laboratory.ready()
 
-        # When it is preempted, and somebody signals the launcher again
+        # when it is preempted, and somebody signals the launcher again
         await scheduler.preempt(object)
         notices = laboratory.workdir / "notices"
         await laboratory.until(notices.exists, "the first notice came")
         os.kill(laboratory.launcher(object), signal.SIGTERM)
 
-        # Then it was one to the end
+        # then it was one to the end
         await laboratory.until(lambda: not scheduler.processes(object), "the program is gone")
         assert notices.read_text() == "\n"
 
@@ -88,7 +88,7 @@ class TestPreemption:
     async def test_wakes_the_launcher_and_a_lost_node_does_not(
         self, laboratory: LocalLaboratory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # Given two running jobs, and a look at the signals that are sent
+        # given two running jobs, and a look at the signals that are sent
         scheduler = laboratory.scheduler(slots=2)
         preempted = await scheduler.submit(laboratory.request(*STUBBORN, name="a"))
         lost = await scheduler.submit(laboratory.request(*STUBBORN, name="b"))
@@ -98,37 +98,37 @@ class TestPreemption:
         with monkeypatch.context() as patch:
             patch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
 
-            # When one is preempted and the other's node is lost
+            # when one is preempted and the other's node is lost
             await scheduler.preempt(preempted)
             await scheduler.lose_node(lost)
 
-        # Then only the first one's launcher was told at once
+        # then only the first one's launcher was told at once
         pid = laboratory.launcher(preempted)
         assert sent == [(pid, signal.SIGTERM)]
 
     async def test_is_noticed_without_its_signal(self, laboratory: LocalLaboratory) -> None:
-        # Given a running job
+        # given a running job
         scheduler = laboratory.scheduler()
         object = await scheduler.submit(laboratory.request(*OBEDIENT))
         await laboratory.ready()
 
-        # When the process that preempts it dies between the record and the signal
+        # when the process that preempts it dies between the record and the signal
         asked = {"cause": "preempted", "evidence": "preempted", "notice": True, "kill_after_seconds": 60.0, **stamp()}
         assert create_once(laboratory.records(object).ended, asked)
 
-        # Then the launcher passes it on all the same
+        # then the launcher passes it on all the same
         await laboratory.until(lambda: not scheduler.processes(object), "the program is gone")
         assert (laboratory.workdir / "noticed").exists()
 
     async def test_of_what_does_not_run_is_nothing(self, laboratory: LocalLaboratory) -> None:
-        # Given a queued job and one that has ended
+        # given a queued job and one that has ended
         scheduler = laboratory.scheduler()
         ended = await scheduler.submit(laboratory.request("true"))
         said = await laboratory.until_state(scheduler, ended, ObjectState.ENDED)
         await scheduler.submit(laboratory.request(*STUBBORN))
         queued = await scheduler.submit(laboratory.request(*COUNTED))
 
-        # Then neither can be preempted or lost
+        # then neither can be preempted or lost
         for object in (ended, queued):
             assert not await scheduler.preempt(object)
             assert not await scheduler.lose_node(object)
@@ -136,25 +136,25 @@ class TestPreemption:
         assert (await laboratory.look(scheduler, queued)).state is ObjectState.QUEUED
 
     async def test_an_exit_that_nobody_has_seen_comes_first(self, laboratory: LocalLaboratory) -> None:
-        # Given a job that exited while nobody asked
+        # given a job that exited while nobody asked
         scheduler = laboratory.scheduler()
         object = await scheduler.submit(laboratory.request("true"))
         await laboratory.until(laboratory.records(object).exit.exists, "it exited")
 
-        # When it is preempted, then that is too late
+        # when it is preempted, then that is too late
         assert not await scheduler.preempt(object)
         assert (await laboratory.look(scheduler, object)).ended[0].exit == Exit(code=0)
 
     async def test_a_lost_node_goes_on_without_notice_while_it_lingers(self, laboratory: LocalLaboratory) -> None:
-        # Given a job that would say so if it got a notice
+        # given a job that would say so if it got a notice
         scheduler = laboratory.scheduler(linger=timedelta(seconds=1.2))
         object = await scheduler.submit(laboratory.request(*OBEDIENT))
         await laboratory.ready()
 
-        # When its node is lost
+        # when its node is lost
         assert await scheduler.lose_node(object)
 
-        # Then it is told so, it lives on, and is killed without a word
+        # then it is told so, it lives on, and is killed without a word
         assert (await laboratory.look(scheduler, object)).ended[0].cause is Cause.NODE_LOST
         assert scheduler.processes(object)
         await laboratory.until(lambda: not scheduler.processes(object), "the program is gone")
@@ -185,15 +185,15 @@ class TestStop:
 
 class TestShutdown:
     async def test_a_signal_of_somebody_elses_reaches_the_program(self, laboratory: LocalLaboratory) -> None:
-        # Given a running job
+        # given a running job
         scheduler = laboratory.scheduler()
         object = await scheduler.submit(laboratory.request(*OBEDIENT))
         await laboratory.ready()
 
-        # When the machine shuts down, which begins with SIGTERM for everybody
+        # when the machine shuts down, which begins with SIGTERM for everybody
         os.kill(laboratory.launcher(object), signal.SIGTERM)
 
-        # Then the program can save, and it ended by itself
+        # then the program can save, and it ended by itself
         end = (await laboratory.until_state(scheduler, object, ObjectState.ENDED)).ended[0]
         assert (laboratory.workdir / "noticed").exists()
         assert (end.cause, end.exit) == (None, Exit(code=0))
@@ -201,13 +201,13 @@ class TestShutdown:
 
 class TestTimeLimit:
     async def test_holds_with_nobody_calling(self, laboratory: LocalLaboratory) -> None:
-        # Given a job with a time limit that ignores SIGTERM
+        # given a job with a time limit that ignores SIGTERM
         scheduler = laboratory.scheduler(linger=timedelta(seconds=0.5))
         limit = Resources(time_limit=timedelta(seconds=1))
         object = await scheduler.submit(laboratory.request(*STUBBORN, resources=limit))
         await laboratory.ready()
 
-        # When nobody calls the scheduler any more, then it is ended and gone
+        # when nobody calls the scheduler any more, then it is ended and gone
         await laboratory.until(laboratory.records(object).exit.exists, "the launcher is done")
         await laboratory.until(lambda: not scheduler.processes(object), "the program is gone")
         observation = await laboratory.look(scheduler, object)
@@ -217,14 +217,14 @@ class TestTimeLimit:
         assert timedelta(seconds=0.95) <= ended_at - started_at < timedelta(seconds=10)
 
     async def test_holds_with_a_launcher_that_hangs(self, laboratory: LocalLaboratory) -> None:
-        # Given a launcher that is stopped
+        # given a launcher that is stopped
         scheduler = laboratory.scheduler()
         limit = Resources(time_limit=timedelta(seconds=1))
         object = await scheduler.submit(laboratory.request(*STUBBORN, resources=limit))
         await laboratory.ready()
         os.kill(laboratory.launcher(object), signal.SIGSTOP)
 
-        # Then whoever asks after the limit records the end
+        # then whoever asks after the limit records the end
         end = (await laboratory.until_state(scheduler, object, ObjectState.ENDED)).ended[0]
         assert end.cause is Cause.TIMED_OUT
 
@@ -251,37 +251,37 @@ class TestLoss:
     async def test_is_told_by_the_processs_identity(
         self, laboratory: LocalLaboratory, change: dict[str, object], evidence: str
     ) -> None:
-        # Given a record whose pid lives, but is not that process any more
+        # given a record whose pid lives, but is not that process any more
         scheduler = laboratory.scheduler()
         object = await scheduler.submit(laboratory.request(*STUBBORN))
         await laboratory.ready()
         self._tamper(laboratory, object, change)
 
-        # Then it is lost
+        # then it is lost
         end = (await laboratory.look(scheduler, object)).ended[0]
         assert end.cause is Cause.NODE_LOST and evidence in end.evidence
 
     async def test_is_not_told_from_another_machine(self, laboratory: LocalLaboratory) -> None:
-        # Given an object that another machine started
+        # given an object that another machine started
         scheduler = laboratory.scheduler(slots=1)
         object = await scheduler.submit(laboratory.request(*STUBBORN))
         await laboratory.ready()
         self._tamper(laboratory, object, {"boot": "another-boot", "host": "another-host"})
 
-        # Then nothing is known of it, and it keeps its slot
+        # then nothing is known of it, and it keeps its slot
         observation = await laboratory.look(scheduler, object)
         assert observation.state is ObjectState.UNKNOWN and "another-host" in observation.evidence
         other = await scheduler.submit(laboratory.request(*COUNTED))
         assert (await laboratory.look(scheduler, other)).state is ObjectState.QUEUED
 
-        # And a person can stop it
+        # and a person can stop it
         await scheduler.stop(object, None)
         assert (await laboratory.look(scheduler, object)).ended[0].cause is Cause.STOPPED
 
     async def test_is_not_told_of_a_launcher_that_recorded_the_exit_just_now(
         self, laboratory: LocalLaboratory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # Given a launcher that records its exit and ends between one look and the next
+        # given a launcher that records its exit and ends between one look and the next
         scheduler = laboratory.scheduler()
         object = await scheduler.submit(laboratory.request(*STUBBORN))
         await laboratory.ready()
@@ -292,7 +292,7 @@ class TestLoss:
 
         monkeypatch.setattr(local_object, "is_alive", exits_meanwhile)
 
-        # Then it is the exit that counts
+        # then it is the exit that counts
         assert (await laboratory.look(scheduler, object)).ended[0].exit == Exit(code=0)
 
     def _tamper(self, laboratory: LocalLaboratory, object: ObjectRef, change: dict[str, object]) -> None:
@@ -304,21 +304,21 @@ class TestWrapper:
     """The same with the real wrapper, which claims, guards and publishes."""
 
     async def test_runs_a_job_to_its_exit_code(self, laboratory: LocalLaboratory) -> None:
-        # Given the scheduler as a block makes it
+        # given the scheduler as a block makes it
         scheduler = LocalScheduler(laboratory.state_folder, 1, LONG)
         (laboratory.workdir / "root").mkdir()
 
-        # When a job runs
+        # when a job runs
         object = await scheduler.submit(laboratory.request("sh", "-c", "echo $DISPATCH_ATTEMPT >> runs; exit 7"))
         end = (await laboratory.until_state(scheduler, object, ObjectState.ENDED)).ended[0]
 
-        # Then it had its attempt, and its exit code comes out
+        # then it had its attempt, and its exit code comes out
         assert (end.cause, end.exit) == (None, Exit(code=7))
         assert laboratory.runs() == [f"{object.token}-0"]
 
     @pytest.mark.parametrize("way", ["linger", "launcher killed"])
     async def test_nothing_of_the_program_is_left(self, laboratory: LocalLaboratory, way: str) -> None:
-        # Given a program that ignores SIGTERM, with a child in a session of its own
+        # given a program that ignores SIGTERM, with a child in a session of its own
         scheduler = LocalScheduler(laboratory.state_folder, 1, timedelta(seconds=1))
         (laboratory.workdir / "root").mkdir()
         script = "setsid sleep 300 & trap '' TERM; touch ready-$NAME; while :; do sleep 0.05; done"
@@ -326,28 +326,28 @@ class TestWrapper:
         await laboratory.ready()
         assert len(scheduler.processes(object)) >= 2
 
-        # When it is preempted, or its launcher is killed
+        # when it is preempted, or its launcher is killed
         if way == "linger":
             await scheduler.preempt(object)
             assert scheduler.processes(object)
         else:
             os.kill(laboratory.launcher(object), signal.SIGKILL)
 
-        # Then in the end nothing of it lives
+        # then in the end nothing of it lives
         await laboratory.until(lambda: not laboratory.started(), "everything is gone")
         cause = (await laboratory.look(scheduler, object)).ended[0].cause
         assert cause is (Cause.PREEMPTED if way == "linger" else Cause.NODE_LOST)
 
 
 def test_a_zombie_is_not_alive() -> None:
-    # Given a child that has ended and was not waited for
+    # given a child that has ended and was not waited for
     child = subprocess.Popen(["sleep", "60"])
     record = {"pid": child.pid, "start_time": _start_time(child.pid), **stamp()}
     assert is_alive(record)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
 
-    # Then it counts as gone, although its pid is still taken
+    # then it counts as gone, although its pid is still taken
     assert Path(f"/proc/{child.pid}").exists() and not is_alive(record)
     child.wait()
 

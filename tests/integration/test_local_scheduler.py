@@ -38,19 +38,19 @@ async def laboratory(tmp_path: Path) -> AsyncIterator[LocalLaboratory]:
 
 class TestQueue:
     async def test_first_in_first_out(self, laboratory: LocalLaboratory) -> None:
-        # Given three jobs and one slot
+        # given three jobs and one slot
         scheduler = laboratory.scheduler(slots=1)
         objects = [await scheduler.submit(laboratory.request(*COUNTED)) for _ in range(3)]
 
-        # When they have all run
+        # when they have all run
         for object in objects:
             await laboratory.until_state(scheduler, object, ObjectState.ENDED)
 
-        # Then it was in the order of their submission, each once
+        # then it was in the order of their submission, each once
         assert laboratory.runs() == [f"{object.token}-0" for object in objects]
 
     async def test_no_more_run_than_there_are_slots(self, laboratory: LocalLaboratory) -> None:
-        # Given four lasting jobs and two slots
+        # given four lasting jobs and two slots
         scheduler = laboratory.scheduler(slots=2)
         objects = [await scheduler.submit(laboratory.request(*OBEDIENT, name=f"{n}")) for n in range(4)]
         await laboratory.ready("0")
@@ -60,25 +60,25 @@ class TestQueue:
             seen = await scheduler.observe(objects)
             return [seen[object].state.value for object in objects]
 
-        # Then two run and two wait
+        # then two run and two wait
         assert await states() == ["running", "running", "queued", "queued"]
 
-        # When one is stopped, then the third has its slot and the fourth still waits
+        # when one is stopped, then the third has its slot and the fourth still waits
         await scheduler.stop(objects[1], None)
         await laboratory.ready("2")
         assert await states() == ["running", "ended", "running", "queued"]
 
     async def test_an_object_that_cannot_be_read_does_not_hold_up_the_others(self, laboratory: LocalLaboratory) -> None:
-        # Given a running object whose process record is broken, and another that waits
+        # given a running object whose process record is broken, and another that waits
         scheduler = laboratory.scheduler(slots=2)
         broken = await scheduler.submit(laboratory.request(*STUBBORN))
         await laboratory.ready()
         laboratory.records(broken).process.write_text("{")
 
-        # When another job is submitted
+        # when another job is submitted
         other = await scheduler.submit(laboratory.request(*COUNTED))
 
-        # Then it runs, and the broken one is unknown, with the file's name
+        # then it runs, and the broken one is unknown, with the file's name
         await laboratory.until_state(scheduler, other, ObjectState.ENDED)
         observation = await laboratory.look(scheduler, broken)
         assert observation.state is ObjectState.UNKNOWN and "process-0" in observation.evidence
@@ -86,7 +86,7 @@ class TestQueue:
 
 class TestLaunch:
     async def test_what_a_job_is_given(self, laboratory: LocalLaboratory, monkeypatch: pytest.MonkeyPatch) -> None:
-        # Given a supervisor with a contract of its own in its environment, and a job with setup lines
+        # given a supervisor with a contract of its own in its environment, and a job with setup lines
         monkeypatch.setenv("DISPATCH_EPOCH", "of somebody else")
         scheduler = laboratory.scheduler()
         script = """
@@ -103,11 +103,11 @@ class TestLaunch:
             log=laboratory.folder / "logs" / "x y",
         )
 
-        # When it has run
+        # when it has run
         object = await scheduler.submit(request)
         await laboratory.until_state(scheduler, object, ObjectState.ENDED)
 
-        # Then it saw its folder, its setup, its restart, this interpreter first on PATH, no input, its arguments whole
+        # then it saw its folder, its setup, its restart, this interpreter first on PATH, no input, its arguments whole
         folder, greeting, contract, path, standard_input, argument = (
             (laboratory.folder / "logs" / "x y").read_text().splitlines()
         )
@@ -125,7 +125,7 @@ class TestLaunch:
         assert observation.ended[0].exit == Exit(code=1) and laboratory.runs() == []
 
     async def test_what_may_be_secret_is_private_and_goes_with_the_end(self, laboratory: LocalLaboratory) -> None:
-        # Given a running job
+        # given a running job
         scheduler = laboratory.scheduler()
         object = await scheduler.submit(laboratory.request(*OBEDIENT))
         await laboratory.ready()
@@ -133,19 +133,19 @@ class TestLaunch:
         assert {path.stat().st_mode & 0o777 for path in (records.submission, records.environment)} == {0o600}
         assert records.path.stat().st_mode & 0o777 == 0o700
 
-        # When it has ended, then its environment is gone from the disk
+        # when it has ended, then its environment is gone from the disk
         await scheduler.stop(object, None)
         assert not records.environment.exists()
 
     async def test_the_launcher_has_only_its_three_files(self, laboratory: LocalLaboratory) -> None:
-        # Given a supervisor with an inheritable file
+        # given a supervisor with an inheritable file
         with (laboratory.folder / "open").open("w") as file:
             os.set_inheritable(file.fileno(), True)
             scheduler = laboratory.scheduler()
             object = await scheduler.submit(laboratory.request(*STUBBORN))
             await laboratory.ready()
 
-            # Then the launcher does not have it, nor the lock, and leads no session of ours
+            # then the launcher does not have it, nor the lock, and leads no session of ours
             pid = laboratory.launcher(object)
             assert sorted(os.listdir(f"/proc/{pid}/fd")) == ["0", "1", "2"]
             assert os.getsid(pid) != os.getsid(0)
@@ -171,22 +171,22 @@ class TestLaunch:
         assert (await laboratory.look(scheduler, object)).ended[0].cause is Cause.LAUNCH_FAILED
 
     async def test_a_folder_that_went_away_in_the_queue_is_a_failed_launch(self, laboratory: LocalLaboratory) -> None:
-        # Given a queued job
+        # given a queued job
         scheduler = laboratory.scheduler()
         first = await scheduler.submit(laboratory.request(*OBEDIENT))
         second = await scheduler.submit(laboratory.request("true"))
         await laboratory.ready()
 
-        # When its folder is renamed before its turn
+        # when its folder is renamed before its turn
         laboratory.workdir.rename(laboratory.folder / "elsewhere")
         await scheduler.stop(first, None)
 
-        # Then it never ran, and the evidence names the folder
+        # then it never ran, and the evidence names the folder
         end = (await laboratory.until_state(scheduler, second, ObjectState.ENDED)).ended[0]
         assert end.cause is Cause.LAUNCH_FAILED and str(laboratory.workdir) in end.evidence
 
     async def test_a_launcher_that_comes_too_late_starts_nothing(self, laboratory: LocalLaboratory) -> None:
-        # Given a queued object of which somebody said that it was never started
+        # given a queued object of which somebody said that it was never started
         scheduler = laboratory.scheduler()
         await scheduler.submit(laboratory.request(*STUBBORN))
         late = await scheduler.submit(laboratory.request(*COUNTED))
@@ -194,19 +194,19 @@ class TestLaunch:
         create_once(records.launch, stamp())
         create_once(records.process, {"never_started": True, **stamp()})
 
-        # When its launcher comes up after all
+        # when its launcher comes up after all
         arguments = ("-I", str(LAUNCHER), str(records.path), "0")
         child = await asyncio.create_subprocess_exec(sys.executable, *arguments, env=laboratory.environment())
         assert await child.wait() == 0
         await laboratory.until(lambda: not laboratory.launchers(late), "the launcher is gone")
 
-        # Then nothing ran, and it is told as a failed launch
+        # then nothing ran, and it is told as a failed launch
         end = (await laboratory.look(scheduler, late)).ended[0]
         assert end.cause is Cause.LAUNCH_FAILED
         assert not records.exit.exists() and laboratory.runs() == []
 
     async def test_a_launcher_whose_object_has_ended_starts_nothing(self, laboratory: LocalLaboratory) -> None:
-        # Given an object that was stopped after somebody had set out to start it
+        # given an object that was stopped after somebody had set out to start it
         scheduler = laboratory.scheduler()
         await scheduler.submit(laboratory.request(*STUBBORN))
         object = await scheduler.submit(laboratory.request(*COUNTED))
@@ -216,13 +216,13 @@ class TestLaunch:
         await scheduler.stop(object, Notice("TERM", LONG))
         records.environment.write_text(environment)
 
-        # When its launcher comes up
+        # when its launcher comes up
         arguments = ("-I", str(LAUNCHER), str(records.path), "0")
         child = await asyncio.create_subprocess_exec(sys.executable, *arguments, env=laboratory.environment())
         assert await child.wait() == 0
         await laboratory.until(lambda: not laboratory.launchers(object), "the launcher is gone")
 
-        # Then nothing ran, and it is stopped
+        # then nothing ran, and it is stopped
         assert laboratory.runs() == [] and "failed" in (read_record(records.exit) or {})
         assert (await laboratory.look(scheduler, object)).ended[0].cause is Cause.STOPPED
 
@@ -339,20 +339,20 @@ class Submitter:
 class TestCrash:
     @pytest.mark.parametrize("gap", ["before-queue-entry", "before-rename"])
     async def test_before_the_object_is_there_leaves_none(self, laboratory: LocalLaboratory, gap: str) -> None:
-        # Given a submitter that was killed while it made the object
+        # given a submitter that was killed while it made the object
         token = new_token()
         submitter = Submitter(laboratory, token, gap)
         submitter.go()
         assert submitter.finish()[0] == -signal.SIGKILL
 
-        # Then there is no object, whoever asks and however often
+        # then there is no object, whoever asks and however often
         scheduler = laboratory.scheduler()
         assert await scheduler.find(token) is None
         assert await scheduler.find(token) is None
         assert laboratory.runs() == []
         assert os.listdir(laboratory.state_folder / "queue") == []
 
-        # And what it left is in nobody's way
+        # and what it left is in nobody's way
         object = await scheduler.submit(laboratory.request(*COUNTED, token=token))
         await laboratory.until_state(scheduler, object, ObjectState.ENDED)
         assert laboratory.runs() == [f"{token}-0"]
@@ -360,35 +360,35 @@ class TestCrash:
 
     @pytest.mark.parametrize("gap", ["before-launch-record", "after-spawn"])
     async def test_around_the_launch_runs_it_once(self, laboratory: LocalLaboratory, gap: str) -> None:
-        # Given a submitter that was killed after its object had landed
+        # given a submitter that was killed after its object had landed
         token = new_token()
         submitter = Submitter(laboratory, token, gap)
         submitter.go()
         assert submitter.finish()[0] == -signal.SIGKILL
 
-        # When another supervisor finds it by its token
+        # when another supervisor finds it by its token
         scheduler = laboratory.scheduler()
         object = await scheduler.find(token)
 
-        # Then it runs once
+        # then it runs once
         assert object is not None
         end = (await laboratory.until_state(scheduler, object, ObjectState.ENDED)).ended[0]
         assert end.exit == Exit(code=0)
         assert laboratory.runs() == [f"{token}-0"]
 
     async def test_between_launch_record_and_launcher_is_a_failed_launch(self, laboratory: LocalLaboratory) -> None:
-        # Given a submitter that was killed when it had set out to start the job
+        # given a submitter that was killed when it had set out to start the job
         token = new_token()
         submitter = Submitter(laboratory, token, "before-spawn")
         submitter.go()
         assert submitter.finish()[0] == -signal.SIGKILL
 
-        # When the bound for the launcher is not over, then the object is still being started
+        # when the bound for the launcher is not over, then the object is still being started
         object = await laboratory.scheduler().find(token)
         assert object is not None
         assert (await laboratory.look(laboratory.scheduler(), object)).state is ObjectState.QUEUED
 
-        # When it is over, then it is told as a failed launch, once and for all, and its slot is free
+        # when it is over, then it is told as a failed launch, once and for all, and its slot is free
         hasty = laboratory.scheduler(launch_bound=timedelta(0))
         end = (await laboratory.look(hasty, object)).ended[0]
         assert end.cause is Cause.LAUNCH_FAILED and end.nodes == ()
@@ -397,19 +397,19 @@ class TestCrash:
         assert laboratory.runs() == [f"{other.token}-0"]
 
     async def test_a_call_that_was_given_up_does_nothing_late(self, laboratory: LocalLaboratory) -> None:
-        # Given a state folder whose lock is held
+        # given a state folder whose lock is held
         scheduler = laboratory.scheduler()
         assert await scheduler.find(new_token()) is None
         request = laboratory.request(*COUNTED)
         with (laboratory.state_folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
 
-            # When a submission is given up while it waits for it
+            # when a submission is given up while it waits for it
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
                     await scheduler.submit(request)
 
-        # Then it never lands, however long its thread goes on
+        # then it never lands, however long its thread goes on
         await asyncio.get_running_loop().shutdown_default_executor()
         assert os.listdir(laboratory.state_folder / "objects") == []
         assert os.listdir(laboratory.state_folder / "queue") == []
@@ -417,15 +417,15 @@ class TestCrash:
 
 class TestAtOnce:
     async def test_several_processes_submit_one_token(self, laboratory: LocalLaboratory) -> None:
-        # Given three processes about to submit the same token
+        # given three processes about to submit the same token
         token = new_token()
         submitters = [Submitter(laboratory, token, "none") for _ in range(3)]
 
-        # When they do it at once
+        # when they do it at once
         for submitter in submitters:
             submitter.go()
 
-        # Then all are told of the one object, and it ran once
+        # then all are told of the one object, and it ran once
         assert [submitter.finish() for submitter in submitters] == [(0, token)] * 3
         scheduler = laboratory.scheduler()
         object = ObjectRef(scheduler="local", id=token, token=token)
@@ -434,18 +434,18 @@ class TestAtOnce:
         assert os.listdir(laboratory.state_folder / "queue") == []
 
     async def test_several_supervisors_move_the_queue_on(self, laboratory: LocalLaboratory) -> None:
-        # Given jobs that wait behind one that runs
+        # given jobs that wait behind one that runs
         schedulers = [laboratory.scheduler() for _ in range(6)]
         first = await schedulers[0].submit(laboratory.request(*OBEDIENT))
         waiting = [await schedulers[0].submit(laboratory.request(*COUNTED)) for _ in range(2)]
         await laboratory.ready()
 
-        # When it ends while six supervisors ask again and again
+        # when it ends while six supervisors ask again and again
         await asyncio.gather(schedulers[0].stop(first, None), *(scheduler.observe([first]) for scheduler in schedulers))
         give_up = time.monotonic() + BOUND.total_seconds()
         while any(o.state is not ObjectState.ENDED for o in (await schedulers[0].observe(waiting)).values()):
             assert time.monotonic() < give_up
             await asyncio.gather(*(scheduler.observe(waiting) for scheduler in schedulers))
 
-        # Then each was launched once
+        # then each was launched once
         assert laboratory.runs() == [f"{object.token}-0" for object in waiting]

@@ -50,15 +50,15 @@ class Bench:
 
 
 async def test_what_waits_starts_first_in_first_out_on_a_node_of_its_own() -> None:
-    # Given three jobs for two slots
+    # given three jobs for two slots
     bench = Bench(KUBERNETES)
     first, second, third = [await bench.submit() for _ in range(3)]
     assert [(await bench.look(each)).nodes for each in (first, second, third)] == [("node-1",), ("node-2",), ()]
 
-    # When the second has ended
+    # when the second has ended
     bench.scheduler.exit(second)
 
-    # Then the third has its place
+    # then the third has its place
     assert (await bench.look(third)).nodes == ("node-2",)
 
 
@@ -74,26 +74,26 @@ async def test_without_slots_nothing_starts_by_itself() -> None:
 
 
 async def test_slurms_count_rises_before_the_old_run_is_over() -> None:
-    # Given a job that Slurm preempts
+    # given a job that Slurm preempts
     bench = Bench(SLURM)
     object = await bench.submit()
     bench.scheduler.preempt(object)
 
-    # Then, while its processes have their grace, the count is the next run's
+    # then, while its processes have their grace, the count is the next run's
     for passes in (timedelta(0), 29 * SECOND):
         bench.turn(passes)
         assert await bench.state(object) == (ObjectState.ENDING, 1)
         assert (await bench.look(object)).ended == ()
         assert bench.scheduler.living() == {f"{object.token}-0"}
 
-    # And once it is over, the run before has its end and the next one waits
+    # and once it is over, the run before has its end and the next one waits
     bench.turn(SECOND)
     waiting = await bench.look(object)
     assert (waiting.state, waiting.restart) == (ObjectState.QUEUED, 1)
     assert [(end.restart, end.cause) for end in waiting.ended] == [(0, Cause.PREEMPTED)]
     assert waiting.ended[0].ended_at == bench.clock.now()
 
-    # And it runs when its credential's time is over, not before
+    # and it runs when its credential's time is over, not before
     bench.turn(SLURM.restart_delay - SECOND)
     assert await bench.state(object) == (ObjectState.QUEUED, 1)
     bench.turn(SECOND)
@@ -115,7 +115,7 @@ async def test_a_kubernetes_job_is_never_run_again() -> None:
 
 
 async def test_processes_live_on_after_the_scheduler_said_that_they_ended() -> None:
-    # Given a preempted job whose end was told
+    # given a preempted job whose end was told
     bench = Bench(SLURM)
     object = await bench.submit()
     bench.scheduler.preempt(object)
@@ -123,7 +123,7 @@ async def test_processes_live_on_after_the_scheduler_said_that_they_ended() -> N
     bench.turn(told)
     assert await bench.state(object) == (ObjectState.QUEUED, 1)
 
-    # Then its processes live until the linger is over, and their ends can be looked up
+    # then its processes live until the linger is over, and their ends can be looked up
     bench.turn(SLURM.linger - SECOND)
     assert bench.scheduler.living() == {f"{object.token}-0"}
     bench.turn(SECOND)
@@ -136,16 +136,16 @@ async def test_processes_live_on_after_the_scheduler_said_that_they_ended() -> N
 
 @every_shape
 async def test_processes_of_a_lost_node_live_until_it_is_back(shape: Shape) -> None:
-    # Given a job on a node that drops off the network
+    # given a job on a node that drops off the network
     bench = Bench(shape)
     object = await bench.submit()
     bench.scheduler.lose_node("node-1")
 
-    # Then nobody notices for a while
+    # then nobody notices for a while
     bench.turn(shape.node_lost_after - SECOND)
     assert await bench.state(object) == (ObjectState.RUNNING, 0)
 
-    # And when it is given up, the old run goes on beside whatever comes next
+    # and when it is given up, the old run goes on beside whatever comes next
     bench.turn(SECOND)
     seen = await bench.look(object)
     if shape.restarts_by_itself:
@@ -163,7 +163,7 @@ async def test_processes_of_a_lost_node_live_until_it_is_back(shape: Shape) -> N
 
 
 async def test_a_node_that_is_back_in_time_loses_nothing() -> None:
-    # Given two jobs on nodes that are cut off, one of which exits meanwhile
+    # given two jobs on nodes that are cut off, one of which exits meanwhile
     bench = Bench(SLURM)
     stays, exits = await bench.submit(), await bench.submit()
     for node in ("node-1", "node-2"):
@@ -173,11 +173,11 @@ async def test_a_node_that_is_back_in_time_loses_nothing() -> None:
     assert await bench.state(exits) == (ObjectState.RUNNING, 0)
     assert bench.scheduler.living() == {f"{stays.token}-0"}
 
-    # When both are back
+    # when both are back
     for node in ("node-1", "node-2"):
         bench.scheduler.heal(node)
 
-    # Then one goes on for good and of the other is told how it exited
+    # then one goes on for good and of the other is told how it exited
     assert bench.scheduler.living() == {f"{stays.token}-0"}
     bench.turn(SLURM.node_lost_after)
     assert await bench.state(stays) == (ObjectState.RUNNING, 0)
@@ -186,15 +186,15 @@ async def test_a_node_that_is_back_in_time_loses_nothing() -> None:
 
 
 async def test_a_stop_does_not_reach_a_node_that_is_cut_off() -> None:
-    # Given a job on a node that is cut off
+    # given a job on a node that is cut off
     bench = Bench(SLURM)
     object = await bench.submit()
     bench.scheduler.lose_node("node-1")
 
-    # When it is stopped
+    # when it is stopped
     await bench.scheduler.stop(object, None)
 
-    # Then it is ending until the node is given up, and its processes until the node is back
+    # then it is ending until the node is given up, and its processes until the node is back
     bench.turn(SLURM.node_lost_after - SECOND)
     assert await bench.state(object) == (ObjectState.ENDING, 0)
     bench.turn(SECOND)
@@ -218,7 +218,7 @@ async def test_what_slurm_purged_is_answered_for_by_accounting() -> None:
 
 @pytest.mark.parametrize("shape", [SLURM_WITHOUT_ACCOUNTING, KUBERNETES], ids=["slurmctld", "kubernetes"])
 async def test_what_was_purged_without_accounting_cannot_be_told_from_what_never_was(shape: Shape) -> None:
-    # Given a job that ended a while ago
+    # given a job that ended a while ago
     bench = Bench(shape)
     object = await bench.submit()
     bench.scheduler.exit(object)
@@ -226,10 +226,10 @@ async def test_what_was_purged_without_accounting_cannot_be_told_from_what_never
     bench.turn(shape.purge_after - SECOND)
     assert (await bench.look(object)).state is ObjectState.ENDED
 
-    # When its time is over
+    # when its time is over
     bench.turn(SECOND)
 
-    # Then the full answer lacks it, find cannot know, a stop is nothing, and the truth is there for the test
+    # then the full answer lacks it, find cannot know, a stop is nothing, and the truth is there for the test
     assert await bench.scheduler.observe([object]) == {}
     with pytest.raises(Ambiguous, match="purged"):
         await bench.scheduler.find(object.token)
@@ -261,17 +261,17 @@ async def test_without_accounting_the_ends_of_earlier_restarts_are_not_told() ->
 
 
 async def test_a_stop_cancels_the_restart_that_is_under_way() -> None:
-    # Given a preempted job that Slurm is about to run again
+    # given a preempted job that Slurm is about to run again
     bench = Bench(SLURM)
     object = await bench.submit()
     bench.scheduler.preempt(object)
 
-    # When its restarts are forbidden, it is too late; when it is stopped, it is not
+    # when its restarts are forbidden, it is too late; when it is stopped, it is not
     await bench.scheduler.set_restarts(object, False)
     assert await bench.state(object) == (ObjectState.ENDING, 1)
     await bench.scheduler.stop(object, None)
 
-    # Then the restart ends before it begins
+    # then the restart ends before it begins
     bench.turn(timedelta(days=1))
     seen = await bench.look(object)
     assert [(end.restart, end.cause) for end in seen.ended] == [(0, Cause.PREEMPTED), (1, Cause.STOPPED)]
@@ -280,18 +280,18 @@ async def test_a_stop_cancels_the_restart_that_is_under_way() -> None:
 
 @every_shape
 async def test_a_stop_with_notice_waits_for_the_program(shape: Shape) -> None:
-    # Given two jobs that are asked to save and exit
+    # given two jobs that are asked to save and exit
     bench = Bench(shape)
     saves, ignores = await bench.submit(), await bench.submit()
     for object in (saves, ignores):
         await bench.scheduler.stop(object, Notice("USR1", MINUTE))
     assert bench.scheduler.processes[f"{saves.token}-0"].noticed_at == bench.clock.now()
 
-    # When one does
+    # when one does
     bench.turn(MINUTE)
     bench.scheduler.exit(saves, 195)
 
-    # Then its end is told at once, as stopped and with its exit; the other's when its grace is over too
+    # then its end is told at once, as stopped and with its exit; the other's when its grace is over too
     (end,) = (await bench.look(saves)).ended
     assert end.cause is Cause.STOPPED and end.exit is not None and end.exit.code == 195
     assert await bench.state(ignores) == (ObjectState.ENDING, 0)
@@ -324,7 +324,7 @@ async def test_a_time_limit_ends_what_runs(shape: Shape) -> None:
 
 
 async def test_a_time_limit_is_each_restarts_own() -> None:
-    # Given a job that was preempted long before its limit
+    # given a job that was preempted long before its limit
     bench = Bench(SLURM)
     object = await bench.submit(time_limit=10 * MINUTE)
     bench.turn(MINUTE)
@@ -332,7 +332,7 @@ async def test_a_time_limit_is_each_restarts_own() -> None:
     bench.turn(30 * SECOND + SLURM.restart_delay)
     assert await bench.state(object) == (ObjectState.RUNNING, 1)
 
-    # When the first run's limit is over, the second runs on until it is at its own
+    # when the first run's limit is over, the second runs on until it is at its own
     bench.turn(10 * MINUTE - SECOND)
     assert await bench.state(object) == (ObjectState.RUNNING, 1)
     bench.turn(SECOND)
@@ -340,7 +340,7 @@ async def test_a_time_limit_is_each_restarts_own() -> None:
 
 
 async def test_the_grace_of_one_restart_is_not_the_next_ones() -> None:
-    # Given a preempted job that exits early in its grace, runs again and is preempted again
+    # given a preempted job that exits early in its grace, runs again and is preempted again
     bench = Bench(replace(SLURM, restart_delay=timedelta(0)))
     object = await bench.submit()
     bench.scheduler.preempt(object)
@@ -349,7 +349,7 @@ async def test_the_grace_of_one_restart_is_not_the_next_ones() -> None:
     assert await bench.state(object) == (ObjectState.RUNNING, 1)
     bench.scheduler.preempt(object)
 
-    # When the first grace is over, the second is not
+    # when the first grace is over, the second is not
     bench.turn(20 * SECOND)
     assert await bench.state(object) == (ObjectState.ENDING, 2)
     bench.turn(10 * SECOND)
@@ -357,16 +357,16 @@ async def test_the_grace_of_one_restart_is_not_the_next_ones() -> None:
 
 
 async def test_all_that_is_due_happens_in_its_order_and_at_its_time() -> None:
-    # Given one slot, a job with a limit, and one behind it that lands later
+    # given one slot, a job with a limit, and one behind it that lands later
     bench = Bench(KUBERNETES, slots=1)
     bench.scheduler.script_submit(accepts(), accepts(takes_effect_after=10 * SECOND))
     limited, behind = await bench.submit(time_limit=MINUTE), await bench.submit()
     began = bench.clock.now()
 
-    # When nobody asks for a day
+    # when nobody asks for a day
     bench.turn(timedelta(hours=1))
 
-    # Then each thing has happened when it was due
+    # then each thing has happened when it was due
     (end,) = (await bench.look(limited)).ended
     assert end.ended_at == began + 90 * SECOND
     assert (await bench.look(behind)).started_at == end.ended_at
@@ -412,34 +412,34 @@ async def test_a_stop_without_an_answer_may_take_effect_late_or_never(
 
 
 async def test_an_answer_that_is_partial_is_an_error_and_a_word_nobody_knows_is_unknown() -> None:
-    # Given two jobs, one in a state of a newer version of the scheduler
+    # given two jobs, one in a state of a newer version of the scheduler
     bench = Bench(SLURM)
     plain, odd = await bench.submit(), await bench.submit()
     bench.scheduler.unknown[odd.token] = "POWER_DRAIN"
 
-    # Then it is unknown, beside one that is not
+    # then it is unknown, beside one that is not
     seen = await bench.scheduler.observe([plain, odd])
     assert [(each.state, each.evidence) for each in seen.values()] == [
         (ObjectState.RUNNING, "slurm: running"),
         (ObjectState.UNKNOWN, "POWER_DRAIN"),
     ]
 
-    # And a partial answer answers for none
+    # and a partial answer answers for none
     bench.scheduler.observe_error = SchedulerError("the answer ends in the middle of a line")
     with pytest.raises(SchedulerError, match="middle of a line"):
         await bench.scheduler.observe([plain, odd])
 
 
 async def test_two_objects_with_one_token_have_processes_of_their_own() -> None:
-    # Given a submission that was handed over twice
+    # given a submission that was handed over twice
     bench = Bench(KUBERNETES)
     request = plain_request(Path("/"), "train")
     first, second = await bench.scheduler.submit(request), await bench.scheduler.submit(request)
 
-    # When one of them exits
+    # when one of them exits
     bench.scheduler.exit(first)
 
-    # Then the other lives on, and both are there to be seen
+    # then the other lives on, and both are there to be seen
     assert bench.scheduler.living() == {f"{request.token}-0"}
     assert [each.object for each in bench.scheduler.processes.values()] == [first, second]
     assert [each.live(bench.clock.now()) for each in bench.scheduler.processes.values()] == [False, True]

@@ -65,7 +65,7 @@ def trace_publish(strace: str, folder: Path, attempt: str, path: str, output: Pa
 
 
 def test_files_then_manifest_then_name(strace, tmp_path):
-    # Given a save of two files in one execution's folder, in a root where that execution has published before
+    # given a save of two files in one execution's folder, in a root where that execution has published before
     folder = tmp_path / "root"
     attempt = attempt_of(new_token(), 0)
     root = LineageRoot(PosixStore(folder))
@@ -77,10 +77,10 @@ def test_files_then_manifest_then_name(strace, tmp_path):
     (folder / save / "model.bin").write_bytes(b"weights")
     (folder / save / "deep" / "state").write_bytes(b"state")
 
-    # When another process publishes it
+    # when another process publishes it
     calls = trace_publish(strace, folder, attempt, save, tmp_path / "trace")
 
-    # Then its files and folders are on the disk before its manifest has a name, and that before the publication has
+    # then its files and folders are on the disk before its manifest has a name, and that before the publication has
     manifest, publication = f"meta/{attempt}/saves/", "pub/"
 
     def first(pattern: str, after: int = -1) -> int:
@@ -111,14 +111,14 @@ os.path.exists("/there")
 
 
 def test_a_further_name_takes_its_own_calls_and_the_way_to_its_folder(strace, tmp_path):
-    # Given a store whose ledger this process has written to
+    # given a store whose ledger this process has written to
     folder, output = tmp_path / "root", tmp_path / "trace"
     folder.mkdir()
 
-    # When it creates another name
+    # when it creates another name
     subprocess.run([strace, "-s", "300", "-o", str(output), sys.executable, "-c", NAME_AGAIN, str(folder)], check=True)
 
-    # Then there are the four calls that make a name durable, and those that find its folder, none twice
+    # then there are the four calls that make a name durable, and those that find its folder, none twice
     text = output.read_text(errors="replace")
     between = text.partition('"/here"')[2].partition('"/there"')[0].splitlines()[1:-1]
     assert [line.partition("(")[0] for line in between] == [

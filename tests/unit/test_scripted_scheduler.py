@@ -45,14 +45,14 @@ def request(restarts_allowed: bool = True) -> SubmissionRequest:
 
 
 async def test_a_submission_that_timed_out_lands_late(clock: Clock, scheduler: ScriptedScheduler) -> None:
-    # Given a submission without an answer, whose object lands after a minute
+    # given a submission without an answer, whose object lands after a minute
     wanted = request()
     scheduler.script_submit(times_out(takes_effect_after=MINUTE))
     with pytest.raises(SchedulerError) as error:
         await scheduler.submit(wanted)
     assert not isinstance(error.value, SubmitRefused)
 
-    # Then it is not there before, and there afterwards
+    # then it is not there before, and there afterwards
     clock.advance(MINUTE - timedelta(microseconds=1))
     assert await scheduler.find(wanted.token) is None
     clock.advance(timedelta(microseconds=1))
@@ -91,11 +91,11 @@ async def test_a_token_submitted_twice_is_two_objects(scheduler: ScriptedSchedul
 
 
 async def test_an_outage_makes_every_call_fail_without_effect(scheduler: ScriptedScheduler) -> None:
-    # Given a running object
+    # given a running object
     object = await running(scheduler)
     scheduler.outage = SchedulerError("slurmctld is down")
 
-    # When every call is made in an outage
+    # when every call is made in an outage
     wanted = request()
     for call in (
         scheduler.submit(wanted),
@@ -108,7 +108,7 @@ async def test_an_outage_makes_every_call_fail_without_effect(scheduler: Scripte
         with pytest.raises(SchedulerError, match="slurmctld is down"):
             await call
 
-    # Then nothing has changed after it
+    # then nothing has changed after it
     scheduler.outage = None
     assert await scheduler.find(wanted.token) is None
     assert (await scheduler.observe([object]))[object].state is ObjectState.RUNNING
@@ -116,27 +116,27 @@ async def test_an_outage_makes_every_call_fail_without_effect(scheduler: Scripte
 
 
 async def test_what_it_cannot_tell(scheduler: ScriptedScheduler) -> None:
-    # Given two objects
+    # given two objects
     odd, purged = await running(scheduler), await running(scheduler)
 
-    # When a word about one is not known and the other is purged
+    # when a word about one is not known and the other is purged
     scheduler.unknown[odd.token] = "REVOKED"
     scheduler.purge(purged)
 
-    # Then one is unknown, the other is left out, and find cannot know
+    # then one is unknown, the other is left out, and find cannot know
     seen = await scheduler.observe([odd, purged])
     assert {ref: (o.state, o.evidence) for ref, o in seen.items()} == {odd: (ObjectState.UNKNOWN, "REVOKED")}
     with pytest.raises(Ambiguous):
         await scheduler.find(purged.token)
 
-    # And a partial answer is an error
+    # and a partial answer is an error
     scheduler.observe_error = SchedulerError("partial answer")
     with pytest.raises(SchedulerError, match="partial"):
         await scheduler.observe([odd])
 
 
 async def test_it_restarts_by_itself_and_accounting_may_miss_it(scheduler: ScriptedScheduler) -> None:
-    # Given an object that was restarted three times, one of them unaccounted
+    # given an object that was restarted three times, one of them unaccounted
     object = await running(scheduler)
     scheduler.restart(object, Cause.NODE_LOST)
     scheduler.restart(object, accounted=False)
@@ -144,7 +144,7 @@ async def test_it_restarts_by_itself_and_accounting_may_miss_it(scheduler: Scrip
     scheduler.end(object, Cause.PREEMPTED)
     scheduler.restart(object)
 
-    # Then the answer has the restart and the ends that are known
+    # then the answer has the restart and the ends that are known
     observation = (await scheduler.observe([object]))[object]
     assert (observation.state, observation.restart) == (ObjectState.QUEUED, 3)
     assert [(end.restart, end.cause) for end in observation.ended] == [(0, Cause.NODE_LOST), (2, Cause.PREEMPTED)]
@@ -178,13 +178,13 @@ async def test_a_requeue_without_an_answer_takes_effect_late(clock: Clock, sched
 
 
 async def test_processes_linger_after_the_end(clock: Clock, scheduler: ScriptedScheduler) -> None:
-    # Given a job that was preempted and lives on, and its next restart
+    # given a job that was preempted and lives on, and its next restart
     object = await running(scheduler)
     scheduler.end(object, Cause.PREEMPTED, lingers=True)
     await scheduler.requeue(object, 1)
     scheduler.start(object)
 
-    # Then both live until the linger is over
+    # then both live until the linger is over
     assert scheduler.living() == {f"{object.token}-0", f"{object.token}-1"}
     clock.advance(MINUTE)
     assert scheduler.living() == {f"{object.token}-1"}
