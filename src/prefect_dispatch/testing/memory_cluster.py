@@ -119,12 +119,6 @@ class MemoryCluster:
         else:
             self._exited(object, exit, now)
 
-    def end_processes(self, attempt: str) -> None:
-        """Let the processes of an execution end, whatever the scheduler says or will say of it."""
-        now = self._catch_up()
-        for key in [key for key, each in self.processes.items() if each.attempt == attempt]:
-            self._end_processes(key, now)
-
     def preempt(self, object: ObjectRef) -> None:
         """Take the capacity of a running object away: notice, its end and, as the shape has it, its next restart.
 

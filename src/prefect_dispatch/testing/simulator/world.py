@@ -38,11 +38,6 @@ class World:
         self._clocks: list[SkewedClock] = []
         self._born = 0
 
-    @property
-    def clocks(self) -> list[SkewedClock]:
-        """The clocks of all supervisors and persons."""
-        return self._clocks
-
     def clock(self) -> SkewedClock:
         """Another host's clock."""
         random, skew = self._stage.random, self._stage.setting.skew
