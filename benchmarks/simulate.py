@@ -30,10 +30,10 @@ def run_seeds(first: int, count: int) -> dict[str, Any]:
     return _result(first, count, time.perf_counter() - began, failing, happened, ends)
 
 
-def run_jobs(first: int, count: int, jobs: int) -> dict[str, Any]:
+def run_side_by_side(first: int, count: int, workers: int) -> dict[str, Any]:
     """Run seeds in several processes at a time, and put together what they came to."""
     began = time.perf_counter()
-    share = -(-count // jobs)
+    share = -(-count // workers)
     running = [
         subprocess.Popen(
             [sys.executable, __file__, "--from", str(first + done), "--seeds", str(min(share, count - done)), "--json"],
@@ -83,7 +83,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them")
-    parser.add_argument("--jobs", type=int, default=1, help="in how many processes")
+    parser.add_argument("--workers", type=int, default=1, help="in how many processes")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed, and print every step")
     options = parser.parse_args()
@@ -91,8 +91,8 @@ def main() -> int:
         outcome = simulate(options.replay)
         print(outcome.trace, end="")
         return 1 if outcome.violations else 0
-    if options.jobs > 1:
-        result = run_jobs(options.first, options.seeds, options.jobs)
+    if options.workers > 1:
+        result = run_side_by_side(options.first, options.seeds, options.workers)
     else:
         result = run_seeds(options.first, options.seeds)
     if options.json:

@@ -16,7 +16,7 @@ from support.full_form import FULL
 
 PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "simulate.py"
 SEEDS = int(os.environ.get("DISPATCH_TESTS_SEEDS", "10000" if FULL else "1200"))
-JOBS = 2
+WORKERS = 2
 PATIENCE_SECONDS = max(300, SEEDS)
 NASTY = {
     "ambiguous answer",
@@ -69,7 +69,7 @@ NASTY = {
 @pytest.fixture(scope="module")
 def result() -> dict:
     """What the seeds of this run came to."""
-    command = [sys.executable, PROGRAM, "--seeds", str(SEEDS), "--jobs", str(JOBS), "--json"]
+    command = [sys.executable, PROGRAM, "--seeds", str(SEEDS), "--workers", str(WORKERS), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
