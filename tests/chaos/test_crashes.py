@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any
 
 import pytest
 
 from prefect_dispatch.failpoint import Failpoint
+from support.crash.crashes import Crashes
+from support.crash.kill import SUPERVISOR, Kill
 
 
 @pytest.mark.parametrize("point", Failpoint, ids=lambda point: point.value)
-def test_a_process_that_is_killed_at_a_durable_step_takes_nothing_along(point: Failpoint, crashes: Any, planned: Any):
+def test_a_process_that_is_killed_at_a_durable_step_takes_nothing_along(
+    point: Failpoint, crashes: Crashes, planned: dict[Failpoint, list[tuple[Kill, ...]]]
+):
     # given a job on the local scheduler that is preempted once, and who comes to this failpoint, how often
     kills = planned[point]
     assert kills, f"no scenario comes to {point.value}: add one"
@@ -22,12 +25,12 @@ def test_a_process_that_is_killed_at_a_durable_step_takes_nothing_along(point: F
 
 
 TWICE = [
-    ("supervisor", "fact", 3),
-    ("supervisor", "submit", 1),
-    ("supervisor", "submitted", 1),
-    ("supervisor", "local.place-object", 1),
-    ("supervisor", "local.spawn", 1),
-    ("supervisor", "local.end", 1),
+    (SUPERVISOR, "fact", 3),
+    (SUPERVISOR, "submit", 1),
+    (SUPERVISOR, "submitted", 1),
+    (SUPERVISOR, "local.place-object", 1),
+    (SUPERVISOR, "local.spawn", 1),
+    (SUPERVISOR, "local.end", 1),
     ("both jobs", "claim", 1),
     ("both jobs", "publication", 2),
     ("both jobs", "guardian", 1),
@@ -35,12 +38,12 @@ TWICE = [
 
 
 @pytest.fixture(scope="module")
-def twice(crashes: Any) -> dict[tuple[str, str, int], Future[None]]:
+def twice(crashes: Crashes) -> dict[tuple[str, str, int], Future[None]]:
     """All of them at once, side by side."""
     return {case: crashes.beside(kill_twice, crashes, *case) for case in TWICE}
 
 
-def kill_twice(crashes: Any, who: str, point: str, time: int) -> None:
+def kill_twice(crashes: Crashes, who: str, point: str, time: int) -> None:
     # given a job
     scene = crashes.scene("folder")
     # when two in a row are killed at one step: supervisors, or the jobs of two submissions of one supervisor
@@ -55,5 +58,7 @@ def kill_twice(crashes: Any, who: str, point: str, time: int) -> None:
 
 
 @pytest.mark.parametrize("case", TWICE, ids=lambda case: " at ".join(case[:2]))
-def test_who_comes_after_may_be_killed_at_the_same_step(case: tuple[str, str, int], twice: Any):
+def test_who_comes_after_may_be_killed_at_the_same_step(
+    case: tuple[str, str, int], twice: dict[tuple[str, str, int], Future[None]]
+):
     twice[case].result()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,11 +17,12 @@ from prefect_dispatch.format.exit_codes import ExitCode
 from prefect_dispatch.format.names import attempt_of, decode_part, new_token
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
-from support.environment import environment_without
+from support.crash import failing_fsync
+from support.crash.helper_command import helper_command, helper_environment
+from support.crash.trainer import STEPS
 from support.root_faults import faults_of
 
-HERE = Path(__file__).parent
-STEPS = 6
+CRASH = Path(failing_fsync.__file__).parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 FORKED = """
@@ -50,22 +50,21 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no C compiler is installed")
     library = tmp_path_factory.mktemp("shim") / "failing_fsync.so"
-    command = [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library), str(HERE / "failing_fsync.c")]
+    command = [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library), str(CRASH / "failing_fsync.c")]
     subprocess.run(command, check=True, timeout=60)
     return library
 
 
 @pytest.fixture
-def run(shim: Path, tmp_path: Path, submission_of: Any) -> Run:
+def run(shim: Path, tmp_path: Path) -> Run:
     """Runs one execution whose fsync fails for what has ``part`` in its path."""
     numbers = iter(range(1, 100))
 
     def start(part: str = "", number: int = errno.EIO) -> subprocess.CompletedProcess[str]:
-        inherited = environment_without("DISPATCH_", "SLURM_")
         broken = {"LD_PRELOAD": str(shim), "FAIL_FSYNC_OF": part, "FAIL_FSYNC_WITH": str(number)} if part else {}
         return subprocess.run(
-            submission_of(tmp_path, next(numbers)),
-            env={**inherited, **broken, "DISPATCH_RESTART": "0"},
+            helper_command(tmp_path, next(numbers)),
+            env={**helper_environment(), **broken},
             capture_output=True,
             text=True,
             timeout=60,
@@ -163,10 +162,7 @@ def execution(root: LineageRoot) -> tuple[LineageRoot, str]:
 
 def test_after_one_eio_of_the_kernel_a_second_success_proves_nothing(execution: tuple[LineageRoot, str]) -> None:
     # given two saves, and a process whose every fsync fails by the kernel's own word
-    sys.path.insert(0, str(HERE))
-    from failing_fsync import can_fail_fsync
-
-    if not can_fail_fsync():
+    if not failing_fsync.can_fail_fsync():
         pytest.skip("the numbers of this machine's system calls are not known here")
     root, attempt = execution
     for step in (1, 2):
@@ -176,7 +172,7 @@ def test_after_one_eio_of_the_kernel_a_second_success_proves_nothing(execution: 
     saves = [f"exec/{attempt}/step-{step}" for step in (1, 2)]
 
     def publish(save: str, step: int, disk: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", FORKED, str(HERE), root.location, attempt, save, str(step), disk]
+        command = [sys.executable, "-c", FORKED, str(CRASH), root.location, attempt, save, str(step), disk]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     # when the greater one is published there, and once more by another process on a disk that is sound again

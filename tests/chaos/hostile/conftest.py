@@ -36,8 +36,6 @@ MOST_MEMORY = 500 * 1024 * 1024
 TOKENS = ("a" * 16, "b" * 16)
 USUAL = ("view", "advance", "status", "timeline -o", "list", "latest", "check")
 """What a look does unless a test wants more: each reads the root in a way of its own."""
-EVERY = ()
-"""All that a look can do."""
 ALLOWED_CODES = {0, 3, 65, 69, 74, 191}
 
 
@@ -155,6 +153,16 @@ class Victim:
             journal.append(JournalKind.STATUS.value, at=1.7e9, text="training")
         note = ExitNote(True, 0, None, 0, ExitReason.PROGRAM)
         root.journal(self.first).append(JournalKind.EXIT.value, at=1.7e9, **note.fields())
+
+    def named(self, place: str) -> str:
+        """A place in the hostile job's root, whose names are left open: of its attempt, entries and publication."""
+        return place.format(
+            attempt=self.attempt,
+            entry=f"{2:020d}",
+            second=f"{2_000_000:020d}",
+            manifest=next(path.name for path in (self.meta / "saves").iterdir()),
+            publication=self.publication(2_000_000, 2, f"exec/{self.attempt}/step-2"),
+        )
 
     def replace(self, place: str) -> Path:
         """Clear a place in the hostile job's root, for something else to be put there."""

@@ -24,6 +24,7 @@ from prefect_dispatch.pictures.timeline import draw_timeline
 from prefect_dispatch.pictures.timeline_values import Bar, Mark, MarkKind, Tick
 from prefect_dispatch.supervisor.log_file import tail_of
 
+EVERY_LOOK = ()
 TEXTS = {
     "clear": "\x1b[2J\x1b[H",
     "clipboard": "\x1b]52;c;aGFoYQ==\x07",
@@ -128,7 +129,7 @@ def test_no_journal_and_no_record_commands_a_terminal(victim, unharmed):
             (journal / f"{seq:020d}.json").write_text(json.dumps(entry))
             seq += 1
     # when / then
-    seen = unharmed(only=())
+    seen = unharmed(only=EVERY_LOOK)
     assert seen["view"]["code"] == 0
     assert "emphasis" not in seen["status"]["err"]
 

@@ -53,16 +53,11 @@ VALUES = {
 }
 
 
-def place_in(victim, place: str) -> str:
-    manifest = next(path.name for path in (victim.meta / "saves").iterdir())
-    return place.format(attempt=victim.attempt, entry=f"{2:020d}", second=f"{2_000_000:020d}", manifest=manifest)
-
-
 @pytest.mark.parametrize("content", WHOLE.values(), ids=WHOLE)
 @pytest.mark.parametrize("place", DOCUMENTS)
 def test_no_document_harms_whatever_it_holds(victim, unharmed, place, content):
     # given
-    path = victim.replace(place_in(victim, place))
+    path = victim.replace(victim.named(place))
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     # when / then
     unharmed(only=("view", "latest", "check"))
@@ -86,7 +81,7 @@ def told(victim) -> str:
 
 @pytest.mark.parametrize("place", DOCUMENTS)
 def test_no_field_harms_whatever_it_holds(victim, place):
-    path = victim.own / place_in(victim, place)
+    path = victim.own / victim.named(place)
     document = json.loads(path.read_text())
     for field in document:
         for value in VALUES.values():
@@ -97,7 +92,7 @@ def test_no_field_harms_whatever_it_holds(victim, place):
 
 @pytest.mark.parametrize("field", ["path", "size", "mtime_ns", "link"])
 def test_no_field_of_a_manifests_file_harms_whatever_it_holds(victim, field):
-    path = victim.own / place_in(victim, "meta/{attempt}/saves/{manifest}")
+    path = victim.own / victim.named("meta/{attempt}/saves/{manifest}")
     document = json.loads(path.read_text())
     for value in (
         *VALUES.values(),
@@ -166,7 +161,7 @@ def test_many_long_manifests_are_read_within_bounds(victim, unharmed, filling):
 
 def test_a_time_far_ahead_does_not_stretch_the_timeline(victim):
     # given a save and an end in the year 5000
-    manifest = victim.own / place_in(victim, "meta/{attempt}/saves/{manifest}")
+    manifest = victim.own / victim.named("meta/{attempt}/saves/{manifest}")
     document = json.loads(manifest.read_text())
     document["files"][0]["mtime_ns"] = int(95e18)
     manifest.unlink()

@@ -93,22 +93,11 @@ FOLDER_PLANTS = ("link-to-folder", "dangling-link", "fifo")
 LOOKS = ("view", "advance", "latest", "check")
 
 
-def place_in(victim, place: str) -> str:
-    manifest = next(path.name for path in (victim.meta / "saves").iterdir())
-    return place.format(
-        attempt=victim.attempt,
-        entry=f"{2:020d}",
-        second=f"{2_000_000:020d}",
-        manifest=manifest,
-        publication=victim.publication(2_000_000, 2, f"exec/{victim.attempt}/step-2"),
-    )
-
-
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
 @pytest.mark.parametrize("place", FILES)
 def test_nothing_in_the_place_of_a_file_harms(victim, unharmed, place, plant):
     # given
-    path = victim.replace(place_in(victim, place))
+    path = victim.replace(victim.named(place))
     plant(path, victim)
     # when / then
     unharmed(only=LOOKS)
@@ -118,7 +107,7 @@ def test_nothing_in_the_place_of_a_file_harms(victim, unharmed, place, plant):
 @pytest.mark.parametrize("place", FOLDERS)
 def test_nothing_in_the_place_of_a_folder_harms(victim, unharmed, place, plant):
     # given
-    path = victim.replace(place_in(victim, place))
+    path = victim.replace(victim.named(place))
     plant(path, victim)
     # when / then
     unharmed(only=LOOKS)
@@ -131,7 +120,7 @@ def test_nothing_in_the_place_of_a_folder_harms(victim, unharmed, place, plant):
 def test_folders_without_permission_stop_nobody_but_the_job_itself(victim, looker, place):
     # given a supervisor that is not root, which may read all but this
     nobody = 65534
-    path = victim.own / place_in(victim, place)
+    path = victim.own / victim.named(place)
     for folder in (victim.folder, *victim.folder.parents):
         if folder.stat().st_uid == 0 and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o055)

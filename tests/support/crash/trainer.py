@@ -1,6 +1,6 @@
 """A training whose weights are one number, computed from every step in its order. It saves after each step.
 
-Run as ``crash_trainer.py KIND GATE``. In the middle it waits until it is asked to exit, unless the file GATE is there:
+Run as ``trainer.py KIND GATE``. In the middle it waits until it is asked to exit, unless the file GATE is there:
 so each job is preempted once, at a step that the test knows, however slow the machine is.
 """
 

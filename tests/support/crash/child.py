@@ -1,6 +1,6 @@
 """A supervisor in a process of its own, without Prefect: it opens a lineage, preempts its job once, and carries it on.
 
-Run as ``crash_child.py``. Each line of standard input is one activation, as JSON: ``folder``, ``scenario``,
+Run as a program. Each line of standard input is one activation, as JSON: ``folder``, ``scenario``,
 ``environment``, ``arms`` (the failpoint for the job of each submission) and ``run_again`` (whether a person lifts its
 hold). It is carried out in a forked process, which has everything imported already, and answered by a line with its
 wait status. Its exit code is 0 for a job that is over and 75 for one that is held.
@@ -41,7 +41,7 @@ from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedSchedu
 LINEAGE = "crash"
 MARK = "CRASH_FOLDER"
 """The variable by which every process of a scenario's job is known."""
-TRAINER = Path(__file__).with_name("crash_trainer.py")
+TRAINER = Path(__file__).with_name("trainer.py")
 PATIENCE_SECONDS = 100
 HELD = 75
 QUICK = {
@@ -119,7 +119,7 @@ class KeptScripted:
 
     def play(self, object: ObjectRef) -> None:
         """One turn of a cluster: a time limit, then a restart by itself, then success once it may not restart."""
-        found = self._inner._objects[object]
+        found = next(each for each in self._inner.objects(object.token) if each.ref == object)
         if found.is_over:
             return
         if found.state is ObjectState.QUEUED:

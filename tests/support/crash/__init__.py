@@ -1,0 +1,1 @@
+"""Jobs on real parts, killed where a test says, and everything that must hold afterwards."""
