@@ -11,6 +11,7 @@ from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import FORMAT, encode, field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import new_nonce, split_attempt
+from prefect_dispatch.format.printable import shorten
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.claim import read_claim
 from prefect_dispatch.stores.documents import create_once, read_document
@@ -120,7 +121,8 @@ def read_completion(store: Store, completion: Completion) -> FinishedPart:
     own = {"key": completion.key, "epoch": completion.epoch.number}
     for name, value in own.items():
         if field(document, name, type(value), what) != value:
-            raise MalformedDocument(f"{what} has {name} = {document[name]!r}, and its name says {value!r}")
+            shown = shorten(document[name])
+            raise MalformedDocument(f"{what} has {name} = {shown}, and its name says {shorten(value)}")
     attempt = field(document, "attempt", str, what)
     try:
         split_attempt(attempt)

@@ -43,7 +43,7 @@ class Referee:
         told = entry.fact.model_dump(mode="json", exclude={"kind", "spec", "plan"}, exclude_defaults=True)
         stage.note(f"   fact {entry.seq}: {entry.fact.kind} {told}")
         stage.happen(f"fact {entry.fact.kind}")
-        appended = Appended(truth, entry, actor, stage.kernel.now, self._recount)
+        appended = Appended(truth, entry, actor, self._recount)
         for check in ON_FACT:
             self._found(check.__name__, check(appended))
         truth.known[actor][entry.seq] = stage.moment
