@@ -83,7 +83,7 @@ def test_the_wheel_names_its_commands_and_its_collection(built: Built) -> None:
     parser.read_string(contents(built.from_tree)[name].decode())
     points = {(group, *point) for group in parser.sections() for point in parser.items(group)}
     assert points == {
-        ("console_scripts", "dispatch-job", "prefect_dispatch.job.__main__:main"),
+        ("console_scripts", "dispatch-job", "prefect_dispatch.job.__main__:start"),
         ("console_scripts", "prefect-dispatch", "prefect_dispatch.cli.__main__:main"),
         ("prefect.collections", "prefect_dispatch", "prefect_dispatch.blocks"),
     }
