@@ -9,6 +9,7 @@
     │   ├── MalformedDocument        a JSON document
     │   └── UnknownFormat            written by a newer version, or it belongs to another record
     ├── StoreUnreachable        69   the store cannot be reached or refuses us
+    │   └── RootAbsent               its root is not there: nothing can be told of what is in it
     ├── StoreError              74   the store failed while we used it
     │   ├── Absent                   the name is confirmed not to be there
     │   ├── NotDurable               the disk refused to keep what was written
@@ -75,6 +76,10 @@ class StoreUnreachable(DispatchError):
     """The store's root is not there, cannot be written, or does not keep what the format needs."""
 
     exit_code = 69
+
+
+class RootAbsent(StoreUnreachable):
+    """The store's root is not there. That is no empty root: a mount may be away, so nothing in it counts as absent."""
 
 
 class StoreError(DispatchError):

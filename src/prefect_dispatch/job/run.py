@@ -138,8 +138,9 @@ class _Run:
         root = execution.root
         if self._submission.root_prepared:
             # A root that was made and is not there is an outage, never a start from scratch.
-            root.require()
-        root.prepare(record, execution.lineage)
+            root.enter(record, execution.lineage)
+        else:
+            root.prepare(record, execution.lineage)
         root.claim(execution.epoch, execution.attempt, record, new_nonce())
         details = {**execution.details(), "host": os.uname().nodename, "pid": os.getpid(), "started_at": time.time()}
         self._starting = True

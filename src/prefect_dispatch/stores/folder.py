@@ -7,7 +7,7 @@ import os
 from contextlib import contextmanager
 from typing import Iterator, Optional, Sequence
 
-from prefect_dispatch.errors import Absent, NotDurable, StoreError, StoreUnreachable
+from prefect_dispatch.errors import Absent, NotDurable, RootAbsent, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import MAX_NAME_BYTES
 
@@ -95,29 +95,19 @@ def check_name(name: str) -> str:
 
 @contextmanager
 def open_root(root: str, make: bool = False) -> Iterator[int]:
-    """Open the root itself, which may be reached over symbolic links; with ``make``, create it as ``mkdir -p`` does."""
-    if make:
-        make_root(root)
-    descriptor = os.open(root, _OPEN_FOLDER)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    """Open the root itself, which may be reached over symbolic links; with ``make``, create it as ``mkdir -p`` does.
 
-
-@contextmanager
-def open_made_root(root: str) -> Iterator[int]:
-    """Open a root to write into it. Only a probe makes one: what a root that is gone would be is another, empty one.
+    Only a probe makes one. A root that is not there is not an empty one: nothing in it is absent, it cannot be told.
 
     Raises:
-        StoreUnreachable: it is not there.
+        RootAbsent: it is not there.
     """
+    if make:
+        make_root(root)
     try:
         descriptor = os.open(root, _OPEN_FOLDER)
-    except OSError:
-        if os.path.isdir(root):
-            raise
-        raise StoreUnreachable(f"store {root} is not there; is its file system mounted?") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise RootAbsent(f"store {root} is not there; is its file system mounted?") from None
     try:
         yield descriptor
     finally:
@@ -192,7 +182,7 @@ def make_folders(root: int, parts: Sequence[str]) -> None:
 
 @contextmanager
 def open_below(root: str, parts: Sequence[str]) -> Iterator[int]:
-    """Open a folder that should be there below a root; errors as for :func:`open_folder`."""
+    """Open a folder that should be there below a root; errors as for :func:`open_root` and :func:`open_folder`."""
     with open_root(root) as descriptor, open_folder(descriptor, parts) as folder:
         yield folder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional
 
-from prefect_dispatch.errors import Absent, DuplicateExecution, Exists, UnknownFormat
+from prefect_dispatch.errors import Absent, DuplicateExecution, Exists, RootAbsent, UnknownFormat
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.completion import Completion
 from prefect_dispatch.format.documents import field
@@ -81,13 +81,23 @@ class LineageRoot:
         try:
             create_once(ledger, FORMAT_DOCUMENT, {"record": record, "lineage": lineage})
         except Exists:
-            document = read_root_format(self.store)
-            for name, mine in (("record", record), ("lineage", lineage)):
-                theirs = field(document, name, str, f"{self.location}/{FORMAT_DOCUMENT}")
-                if mine and theirs and mine != theirs:
-                    raise UnknownFormat(
-                        f"{self.location} belongs to {name} {theirs!r}, not to {mine!r}; choose another root or lineage"
-                    ) from None
+            self._check_bound_to(record, lineage)
+
+    def enter(self, record: str, lineage: str = "") -> None:
+        """Make ready for a claim in a root that was prepared before. Makes nothing: if it is not there, it is away.
+
+        Args:
+            record: the record's id; empty for a run by hand.
+            lineage: the lineage's name; empty where it is not known.
+
+        Raises:
+            StoreUnreachable: it is not there, cannot be written, or does not keep exclusive creation.
+            MalformedDocument: ``format.json`` is not a document.
+            UnknownFormat: the root is of a newer format, or belongs to another record or lineage.
+        """
+        self.require()
+        self.store.probe(make=False)
+        self._check_bound_to(record, lineage)
 
     def require(self) -> None:
         """Make sure that this is a lineage's root of a known format; changes nothing.
@@ -108,7 +118,7 @@ class LineageRoot:
         """
         try:
             return field(read_root_format(self.store), "record", str, f"{self.location}/{FORMAT_DOCUMENT}")
-        except Absent:
+        except (Absent, RootAbsent):
             return ""
 
     def claim(self, epoch: Epoch, attempt: str, record: str, run: str) -> None:
@@ -329,3 +339,12 @@ class LineageRoot:
         from prefect_dispatch.stores.check import check_root  # For people; no execution needs it.
 
         return check_root(self.store)
+
+    def _check_bound_to(self, record: str, lineage: str) -> None:
+        document = read_root_format(self.store)
+        for name, mine in (("record", record), ("lineage", lineage)):
+            theirs = field(document, name, str, f"{self.location}/{FORMAT_DOCUMENT}")
+            if mine and theirs and mine != theirs:
+                raise UnknownFormat(
+                    f"{self.location} belongs to {name} {theirs!r}, not to {mine!r}; choose another root or lineage"
+                ) from None

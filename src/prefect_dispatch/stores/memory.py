@@ -36,7 +36,7 @@ class MemoryStore:
         """What it calls itself."""
         return self._location
 
-    def probe(self) -> None:
+    def probe(self, make: bool = True) -> None:
         """Nothing can be wrong with it."""
 
     def ledger(self, folder: str) -> MemoryLedger:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 from prefect_dispatch.errors import Absent, Exists, MalformedDocument, MalformedName
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.dataclass import dataclass
-from prefect_dispatch.format.documents import Json, field
+from prefect_dispatch.format.documents import SMALL_DOCUMENT_BYTES, Json, encode, field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.format.printable import printable, shorten
@@ -19,7 +19,9 @@ from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.resume import PassedOver, Resume, choose
 
 MOST_PASSED_OVER = 500
-"""What a pin names of the publications that were passed over, the greatest: however many there are, it is written."""
+"""What a pin names of the publications that were passed over, the greatest."""
+MOST_BYTES_PASSED_OVER = SMALL_DOCUMENT_BYTES // 4
+"""What that may take of the document: however many there are, with whatever names, the pin is written."""
 _LONGEST_WHY = 500
 
 
@@ -124,7 +126,8 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
     while True:
         resume = choose(store, choice, epoch, identity, excluded)
         if resume.publication is None:
-            pin = Pin(choice, passed_over=resume.passed_over[:MOST_PASSED_OVER], notes=_left_out(resume))
+            passed_over = _named(resume)
+            pin = Pin(choice, passed_over=passed_over, notes=_left_out(resume, passed_over))
             break
         try:
             path = _import(store, attempt, resume)
@@ -136,8 +139,9 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
             failed.add(resume.publication)
             continue
         state = resume.manifest.state if resume.manifest is not None else ""
-        passed_over = resume.passed_over[:MOST_PASSED_OVER]
-        pin = Pin(choice, resume.publication, path, state, passed_over, (*resume.notes, *_left_out(resume)))
+        passed_over = _named(resume)
+        notes = (*resume.notes, *_left_out(resume, passed_over))
+        pin = Pin(choice, resume.publication, path, state, passed_over, notes)
         break
     reach("pin")
     try:
@@ -150,8 +154,16 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
     return pin
 
 
-def _left_out(resume: Resume) -> Tuple[str, ...]:
-    count = len(resume.passed_over) - MOST_PASSED_OVER
+def _named(resume: Resume) -> Tuple[PassedOver, ...]:
+    """What was passed over, as far as the pin has room to name it."""
+    named = resume.passed_over[:MOST_PASSED_OVER]
+    while len(encode(Pin(ResumeChoice(), passed_over=named).encode())) > MOST_BYTES_PASSED_OVER:
+        named = named[: len(named) // 2]
+    return named
+
+
+def _left_out(resume: Resume, named: Tuple[PassedOver, ...]) -> Tuple[str, ...]:
+    count = len(resume.passed_over) - len(named)
     return (f"{count:,} more publications were passed over",) if count > 0 else ()
 
 

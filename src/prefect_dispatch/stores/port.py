@@ -9,7 +9,10 @@ from prefect_dispatch.format.manifest import SavedFile
 
 
 class Ledger(Protocol):
-    """One folder or prefix whose names are created exclusively and never rewritten."""
+    """One folder or prefix whose names are created exclusively and never rewritten.
+
+    Where the store's root is not there every method raises RootAbsent: nothing in it is known to be absent.
+    """
 
     def create(self, name: str, content: bytes = b"") -> None:
         """Create a name with its whole content, durably: when this returns, a crash does not take it back.
@@ -20,7 +23,7 @@ class Ledger(Protocol):
         Raises:
             Exists: the name is there, by whomever; nothing was changed, and that name is durable.
             NotDurable: the name may be there, and a crash may take it back.
-            StoreUnreachable: the store's root is not there; only a probe makes it.
+            RootAbsent: the store's root is not there; only a probe makes it.
             StoreError: the store failed; the name may or may not have been created.
         """
         ...
@@ -76,17 +79,23 @@ class Ledger(Protocol):
 
 
 class Store(Protocol):
-    """A root that holds ledgers and the files of saves. Paths are relative to it, with '/' between their parts."""
+    """A root that holds ledgers and the files of saves. Paths are relative to it, with '/' between their parts.
+
+    Where the root is not there every method raises RootAbsent, except for a probe that makes it.
+    """
 
     @property
     def location(self) -> str:
         """The root as people and other processes write it: an absolute path or a URL."""
         ...
 
-    def probe(self) -> None:
+    def probe(self, make: bool = True) -> None:
         """Find out, on first use, that the root can be written and keeps exclusive creation.
 
-        Makes the root where it is not there, and sweeps what dead writers left in ``tmp/``; leaves nothing else behind.
+        Sweeps what dead writers left in ``tmp/``, and leaves nothing else behind.
+
+        Args:
+            make: whether to make the root where it is not there.
 
         Raises:
             StoreUnreachable: it cannot, or does not; the text names the root and why.

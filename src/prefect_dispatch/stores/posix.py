@@ -19,7 +19,6 @@ from prefect_dispatch.stores.folder import (
     make_folders,
     open_below,
     open_folder,
-    open_made_root,
     open_root,
     split_path,
     told_as_store_errors,
@@ -44,10 +43,11 @@ class PosixStore:
 
     Args:
         root: the folder; made on first use. It may be reached over symbolic links; below it none is followed.
-        now: the clock that the age of temporary files is measured by, in seconds since 1970.
+        now: the clock that the age of temporary files is measured by, in seconds since 1970; the file system's own
+            where left out, since a host whose clock is ahead must not take for old what somebody is writing.
     """
 
-    def __init__(self, root: Union[str, "os.PathLike[str]"], now: Callable[[], float] = time.time) -> None:
+    def __init__(self, root: Union[str, "os.PathLike[str]"], now: Optional[Callable[[], float]] = None) -> None:
         self._root = os.path.abspath(root)
         self._now = now
         self._kept: Set[str] = set()
@@ -57,16 +57,16 @@ class PosixStore:
         """The root as an absolute path."""
         return self._root
 
-    def probe(self) -> None:
-        """Make the root if need be, try exclusive creation and links in ``tmp/``, and sweep what is old there."""
+    def probe(self, make: bool = True) -> None:
+        """Make the root if it may, try exclusive creation and links in ``tmp/``, and sweep what is old there."""
         if sys.getfilesystemencoding().lower().replace("-", "") != "utf8":
             raise StoreUnreachable(
                 f"store {self.location}: file names are read as {sys.getfilesystemencoding()}; set PYTHONUTF8=1"
             )
         try:
-            with open_root(self._root, make=True) as root, open_folder(root, [TEMPORARY], make=True) as workshop:
-                self._try_exclusive_creation(workshop)
-                self._sweep(workshop)
+            with open_root(self._root, make) as root, open_folder(root, [TEMPORARY], make=True) as workshop:
+                made_at = self._try_exclusive_creation(workshop)
+                self._sweep(workshop, made_at if self._now is None else self._now())
         except OSError as error:
             raise StoreUnreachable(f"store {self.location} cannot be written: {describe(error)}") from error
         except StoreError as error:
@@ -90,7 +90,7 @@ class PosixStore:
     def make_folder(self, path: str) -> None:
         """Make a folder durably."""
         what, parts = os.path.join(self._root, path), split_path(path)
-        with told_as_store_errors(what), open_made_root(self._root) as root:
+        with told_as_store_errors(what), open_root(self._root) as root:
             make_folders(root, parts)
         self._kept.add(path)
 
@@ -110,7 +110,8 @@ class PosixStore:
         """Copy a save."""
         copy_files(self._root, source, target, files)
 
-    def _try_exclusive_creation(self, workshop: int) -> None:
+    def _try_exclusive_creation(self, workshop: int) -> float:
+        """Try it. Returns when that was, by the file system's clock."""
         name = f"{new_nonce()}.probe"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         reach("store.probe-create")
@@ -129,10 +130,11 @@ class PosixStore:
             reach("store.probe-link")
             os.link(name, f"{name}.link", src_dir_fd=workshop, dst_dir_fd=workshop, follow_symlinks=False)
             os.unlink(f"{name}.link", dir_fd=workshop)
+            return os.stat(name, dir_fd=workshop, follow_symlinks=False).st_ctime
         finally:
             os.unlink(name, dir_fd=workshop)
 
-    def _sweep(self, workshop: int) -> None:
+    def _sweep(self, workshop: int, now: float) -> None:
         """Remove what is old. Another sweeper may be at it too, so nothing that is gone already is an error."""
         give_up = time.monotonic() + SWEEP_SECONDS
 
@@ -144,5 +146,5 @@ class PosixStore:
                 if not go_on():
                     return
                 with suppress(OSError):
-                    if self._now() - newest_change(workshop, name) > SWEEP_AGE_SECONDS:
+                    if now - newest_change(workshop, name) > SWEEP_AGE_SECONDS:
                         remove_all(workshop, name, go_on)

@@ -6,14 +6,14 @@ import errno
 import fcntl
 import os
 import stat
-from contextlib import suppress
-from typing import Dict, Sequence
+from contextlib import contextmanager, suppress
+from typing import Dict, Iterator, Sequence
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.format.names import new_nonce
-from prefect_dispatch.stores.folder import describe, open_folder, open_root, split_path, told_as_store_errors
+from prefect_dispatch.stores.folder import describe, open_folder, open_root, split_path
 from prefect_dispatch.stores.layout import TEMPORARY
 from prefect_dispatch.stores.posix_saves import by_folder, open_listed, save_parts, told_as_changed
 from prefect_dispatch.stores.removal import remove_all
@@ -30,7 +30,7 @@ def copy_files(root: str, source: str, target: str, files: Sequence[SavedFile]) 
     temporary = f"{new_nonce()}.copy"
     single = [file.path for file in files] == [""]
     times: Dict[SavedFile, int] = {}
-    with told_as_store_errors(what), open_root(root) as base, open_folder(base, parents, make=True) as shelf:
+    with _told_as_failures(what), open_root(root) as base, open_folder(base, parents, make=True) as shelf:
         if _is_there(name, shelf):
             raise Exists(f"{os.path.join(root, target)} is there already")
         with open_folder(base, [TEMPORARY], make=True) as workshop:
@@ -40,8 +40,8 @@ def copy_files(root: str, source: str, target: str, files: Sequence[SavedFile]) 
                     os.mkdir(temporary, dir_fd=workshop)
                 for folder_parts, entries in by_folder(source, files).items():
                     below = () if single else (temporary, *folder_parts[len(split_path(source)) :])
-                    origin, copy = open_folder(base, folder_parts), open_folder(workshop, below, make=True)
-                    with told_as_changed(what), origin as here, copy as there:
+                    copy = open_folder(workshop, below, make=True)
+                    with copy as there, _told_as_gone(what), open_folder(base, folder_parts) as here:
                         for entry, file in entries:
                             times[file] = _copy_file(here, entry, there, temporary if single else entry, file, what)
                 _check_untouched(base, source, times, what)
@@ -50,19 +50,48 @@ def copy_files(root: str, source: str, target: str, files: Sequence[SavedFile]) 
                 remove_all(workshop, temporary)
 
 
+@contextmanager
+def _told_as_failures(what: str) -> Iterator[None]:
+    """Turn an operating system's error into a StoreError, one about the copy itself also where it says "not there".
+
+    Only what the source lacks is absent. That something of ours went away in ``tmp/`` says nothing about the source.
+
+    Raises:
+        StoreError: for every error.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{what}: {describe(error)}") from error
+
+
+@contextmanager
+def _told_as_gone(what: str) -> Iterator[None]:
+    """Take a file or folder of the source that is not there, or no such thing any more, as absent.
+
+    Raises:
+        Absent: it is.
+    """
+    try:
+        with told_as_changed(what):
+            yield
+    except FileNotFoundError:
+        raise Absent(f"{what}: part of the source is not there") from None
+
+
 def _copy_file(origin: int, name: str, copy: int, new_name: str, file: SavedFile, what: str) -> int:
     """Copy one file; returns the modification time that it had before."""
     if file.link is not None:
         if os.readlink(name, dir_fd=origin) != file.link:
             raise Absent(f"{what}: the link {file.path} has changed meanwhile")
         reach("store.copy-link")
-        os.symlink(file.link, new_name, dir_fd=copy)
+        with _told_as_failures(what):
+            os.symlink(file.link, new_name, dir_fd=copy)
         return file.mtime_ns
     source = open_listed(origin, name, file, what)
     try:
         status = os.fstat(source)
-        reach("store.copy-file")
-        target = os.open(new_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=copy)
+        target = _create(new_name, copy, what)
         try:
             if not _reflinked(source, target):
                 copy_bytes(source, target, file.size + 1)
@@ -75,6 +104,12 @@ def _copy_file(origin: int, name: str, copy: int, new_name: str, file: SavedFile
         return status.st_mtime_ns
     finally:
         os.close(source)
+
+
+def _create(name: str, folder: int, what: str) -> int:
+    with _told_as_failures(what):
+        reach("store.copy-file")
+        return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
 
 
 def _check_untouched(base: int, source: str, times: Dict[SavedFile, int], what: str) -> None:

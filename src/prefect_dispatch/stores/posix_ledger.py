@@ -17,7 +17,7 @@ from prefect_dispatch.stores.folder import (
     check_names,
     open_below,
     open_folder,
-    open_made_root,
+    open_root,
     split_path,
     sync_file,
     sync_folder,
@@ -48,7 +48,7 @@ class PosixLedger:
     def create(self, name: str, content: bytes = b"") -> None:
         """Create a name exclusively and durably."""
         what = self._place(name)
-        with told_as_store_errors(what), open_made_root(self._root) as root:
+        with told_as_store_errors(what), open_root(self._root) as root:
             keep = self._folder not in self._kept
             with open_folder(root, self._parts, make=True, keep=keep) as folder:
                 try:

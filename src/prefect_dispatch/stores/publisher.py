@@ -12,6 +12,7 @@ from prefect_dispatch.errors import (
     MalformedDocument,
     NotDurable,
     StoreError,
+    StoreUnreachable,
     Unpublishable,
     UsageError,
 )
@@ -157,12 +158,12 @@ def _bar(store: Store, attempt: str, publication: Publication, why: str) -> None
     reach("bar")
     try:
         store.ledger(barred_folder(attempt)).create(encode_part(publication.path))
-    except StoreError:
+    except (StoreError, StoreUnreachable):
         pass
     try:
         journal = Journal(store.ledger(journal_folder(attempt)), journal_folder(attempt))
         journal.append("barred", path=publication.path, step=publication.step, why=why)
-    except (StoreError, MalformedDocument):
+    except (StoreError, StoreUnreachable, MalformedDocument):
         pass
 
 

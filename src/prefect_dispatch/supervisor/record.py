@@ -16,6 +16,7 @@ from prefect_dispatch.errors import (
     MalformedDocument,
     MalformedName,
     ReadOnlyLineage,
+    RootAbsent,
     StoreUnreachable,
 )
 from prefect_dispatch.failpoints import reach
@@ -88,7 +89,7 @@ class Record:
         """
         try:
             self._store.ledger("").read("record.json")
-        except Absent:
+        except (Absent, RootAbsent):
             return False
         return True
 
@@ -102,7 +103,7 @@ class Record:
             ledger = self._store.ledger("")
             try:
                 document = decode(ledger.read("record.json"), self._place("record.json"))
-            except Absent:
+            except (Absent, RootAbsent):
                 self._store.probe()
                 reach("record-id")
                 with contextlib.suppress(Exists):
@@ -123,6 +124,8 @@ class Record:
             StoreUnreachable: what was read before is not there any more.
             StoreError: the store failed.
         """
+        if self._state is None and not self._store_is_there():
+            return LineageState()
         known = self._state if self._state is not None else self._newest_snapshot()
         self._confirm_stands(known.seq)
         read = list(self._entries_after(known.seq))
@@ -142,6 +145,8 @@ class Record:
             MalformedName: a name in ``record/`` is not a fact's.
             MalformedDocument: a fact does not parse, or one is missing in the middle.
         """
+        if not self._store_is_there():
+            return []
         entries = [entry for entry, _ in self._entries_after(0)]
         self._confirm_end(len(entries))
         return entries
@@ -217,6 +222,16 @@ class Record:
                     self._snapshots.create(_name(state.seq), encode(body))
         except DispatchError as error:
             _log.warning("%s: %s", self.lineage, error, extra={"action": "record.derived_failed"})
+
+    def _store_is_there(self) -> bool:
+        """Whether the lineage's folder is there. Before its record is begun it is not, and no fact can be in it."""
+        try:
+            self._facts.read(_name(1))
+        except RootAbsent:
+            return False
+        except Absent:
+            pass
+        return True
 
     def _mark_open(self) -> None:
         reach("open-mark")

@@ -55,9 +55,9 @@ class ParkedStore:
         """Where it is, for people."""
         return self._store.location
 
-    def probe(self) -> None:
+    def probe(self, make: bool = True) -> None:
         """See the port."""
-        self.change("probe", self._store.probe)
+        self.change("probe", lambda: self._store.probe(make))
 
     def ledger(self, folder: str) -> ParkedLedger:
         """See the port."""
