@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -216,6 +217,16 @@ class TestDifference:
         assert bench.store.difference("exec/a/save", files) == "deep/state is gone"
         bench.delete("exec/a/save")
         assert "is gone" in bench.store.difference("exec/a/save", files)
+
+    @pytest.mark.parametrize("path", ["exec/a/save", "exec/a/save/.complete"], ids=["folder", "file"])
+    def test_a_short_file_of_the_saves_own_folder_is_known_by_its_bytes(self, bench, path):
+        bench.write("exec/a/save/.complete", b"10")
+        files = bench.store.files(path)
+        bench.write("exec/a/save/.complete", b"10")
+        assert bench.store.difference(path, files) is None
+        bench.write("exec/a/save/.complete", b"20")
+        assert "has other bytes" in bench.store.difference(path, files)
+        assert bench.store.difference(path, tuple(replace(file, digest=None) for file in files)) is None
 
     def test_sync_wants_the_files_as_they_were_listed(self, bench):
         bench.write("exec/a/save/model", b"123")

@@ -48,7 +48,7 @@ def test_a_folder_that_is_torn_while_it_is_written_over_is_resumed_from_its_copy
 def test_a_marked_folder_that_is_written_into_with_its_marker_in_it_is_passed_over(job: Any) -> None:
     program = (
         "for step in (4, 5):\n"
-        "    os.mkdir(f'{folder}/s-{step}'); write(f's-{step}/w', '11111111')\n"
+        "    os.mkdir(f'{folder}/s-{step}'); write(f's-{step}/w', '1' * 80)\n"
         "    write(f's-{step}/.complete', str(step))\n"
         "while len(os.listdir(os.environ['DISPATCH_ROOT'] + '/pub')) < 2: time.sleep(0.01)\n"
         "write('s-5/w', '2222', 'r+'); os.utime(folder + '/s-5/w', (2e9, 2e9)); os.kill(os.getpid(), 9)\n"
@@ -60,6 +60,36 @@ def test_a_marked_folder_that_is_written_into_with_its_marker_in_it_is_passed_ov
 
     assert b"step=4\n11111111" in resumed.stdout
     assert b"passed over" in resumed.stdout and b"written again" in resumed.stdout
+
+
+def test_a_folder_that_was_written_anew_whole_is_not_resumed_under_its_older_step(
+    job: Any, end: Any, wait_until: Any
+) -> None:
+    # given a marked folder that is written anew in the same sizes and with other times, and a wrapper that looks no more
+    program = PUBLISH + (
+        "def save(step):\n"
+        "    if os.path.exists(folder + '/latest/.complete'): os.unlink(folder + '/latest/.complete')\n"
+        "    write('latest/w', str(step) * 40); write('new', str(step))\n"
+        "    for name in ('latest/w', 'new'): os.utime(f'{folder}/{name}', (1e9 + step, 1e9 + step))\n"
+        "    os.rename(folder + '/new', folder + '/latest/.complete')\n"
+        "os.mkdir(folder + '/s'); write('s/w', '55555555'); write('s/.complete', '5')\n"
+        "os.mkdir(folder + '/latest'); save(10)\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\n"
+        "save(20); open('saved', 'w').close(); time.sleep(60)\n"
+    )
+    (job.root / "pub").mkdir(parents=True)
+    process = job.start(sys.executable, "-c", program)
+    wait_until(lambda: job.steps() == [5, 10])
+    process.send_signal(signal.SIGSTOP)
+    (job.folder / "go").touch()
+    wait_until((job.folder / "saved").exists)
+    process.kill()
+    end(process)
+    # when
+    resumed = job.run("sh", "-c", "echo step=$DISPATCH_RESUME_STEP; cat $DISPATCH_RESUME_FROM/w", number=2)
+    # then
+    assert b"step=5\n55555555" in resumed.stdout
+    assert b"passed over" in resumed.stdout and b"other bytes" in resumed.stdout
 
 
 def test_a_program_may_promise_never_to_write_into_a_save_again(job: Any) -> None:

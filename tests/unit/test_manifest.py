@@ -21,7 +21,7 @@ from prefect_dispatch.format.manifest import (
 from prefect_dispatch.format.publication import MAX_STEP, Publication
 
 PUBLICATION = Publication(Epoch(0, 1, 0), 40, "exec/k3v7q2m5x4c6b7a2-0/step-40")
-FILES = (SavedFile(".meta", 0, 1), SavedFile("model.pt", 5, 2), SavedFile("newest", 8, 3, link="model.pt"))
+FILES = (SavedFile(".meta", 0, 1, digest="0123456789abcdef"), SavedFile("model.pt", 5, 2), SavedFile("newest", 8, 3, link="model.pt"))
 MANIFEST = Manifest(PUBLICATION, FILES, "0123456789abcdef", '{"a": 1}', {"seed": "sha256:7"})
 
 names = some.text(some.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=8)
@@ -131,6 +131,8 @@ def test_a_missing_field_is_named(name: str) -> None:
         ("state", "\ud800", "UTF-8"),
         ("state", "s" * 65537, "65537 bytes"),
         ("files", [{"path": "a", "size": 1, "mtime_ns": 1, "link": 5}], "link = 5"),
+        ("files", [{"path": "a", "size": 1, "mtime_ns": 1, "digest": "0" * 15}], "digest = '000000000000000'"),
+        ("files", [{"path": "a", "size": 1, "mtime_ns": 1, "digest": 5}], "digest = 5"),
         ("files", [{"path": "a", "size": -1, "mtime_ns": 1}], "size -1"),
         ("files", [{"path": "a", "size": 1.5, "mtime_ns": 1}], "size = 1.5"),
         ("files", [{"path": "a", "size": 1}], "mtime_ns"),

@@ -22,8 +22,11 @@ MAX_NAME_BYTES = 255
 MANIFEST_PREFIX_LENGTH = 20 + 1 + 16 + 1
 """How much of a manifest's name :func:`manifest_prefix` makes: the step, and what the path comes to."""
 
+SHORT_BYTES = 64
+"""Up to how many bytes a file in a save's own folder has its digest listed: a marker is such a file."""
+
 _NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-([0-9a-f]{16})\.json\Z")
-_NONCE = re.compile(r"[0-9a-f]{16}\Z")
+_HEX = re.compile(r"[0-9a-f]{16}\Z")
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,14 @@ class SavedFile:
         size: bytes.
         mtime_ns: modification time in nanoseconds since 1970; see :func:`find_rewriting`.
         link: the target, where the entry is a symbolic link that stays inside the save; else None.
+        digest: what :func:`digest_of` says of its bytes, where it is short; else None, as in older manifests.
     """
 
     path: str
     size: int
     mtime_ns: int
     link: Optional[str] = None
+    digest: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,8 @@ class Manifest:
             entry: Dict[str, Any] = {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
             if file.link is not None:
                 entry["link"] = file.link
+            if file.digest is not None:
+                entry["digest"] = file.digest
             files.append(entry)
         return encode(
             {
@@ -122,7 +129,7 @@ class Manifest:
         except UsageError as error:
             raise MalformedDocument(f"{what}: {error}") from None
         nonce = field(document, "nonce", str, what)
-        if not _NONCE.match(nonce):
+        if not _HEX.match(nonce):
             raise MalformedDocument(f"{what} has nonce = {shorten(nonce)}, which is not 16 hexadecimal digits")
         return cls(
             publication,
@@ -132,6 +139,22 @@ class Manifest:
             text_map(document, "identity", what),
             source,
         )
+
+
+def is_short(path: str, size: int) -> bool:
+    """Whether a regular file's entry carries its digest.
+
+    A program that writes a whole folder anew, in the same sizes, puts a marker of another step into it: by the marker's
+    bytes the older manifest does not hold any more, whatever became of the times.
+    """
+    return size <= SHORT_BYTES and "/" not in path
+
+
+def digest_of(content: bytes) -> str:
+    """The first 16 hexadecimal digits of the sha256 of a short file's bytes."""
+    import hashlib  # As below.
+
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def manifest_prefix(publication: Publication) -> str:
@@ -211,7 +234,10 @@ def _decode_file(entry: Any, what: str) -> SavedFile:
     size = field(entry, "size", int, what)
     if size < 0:
         raise MalformedDocument(f"{what} has a file of size {size}, which is negative: {shorten(path)}")
-    return SavedFile(path, size, field(entry, "mtime_ns", int, what), link)
+    digest = entry.get("digest")
+    if digest is not None and (not isinstance(digest, str) or not _HEX.match(digest)):
+        raise MalformedDocument(f"{what} has digest = {shorten(digest)}, which is not 16 hexadecimal digits")
+    return SavedFile(path, size, field(entry, "mtime_ns", int, what), link, digest)
 
 
 def _check_together(files: Sequence[SavedFile], what: str) -> None:

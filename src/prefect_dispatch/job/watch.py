@@ -11,6 +11,7 @@ from typing import Callable, Dict, List, Optional, Protocol, Tuple, Union
 
 from prefect_dispatch.errors import Unpublishable
 from prefect_dispatch.format.dataclass import dataclass
+from prefect_dispatch.format.manifest import SHORT_BYTES
 from prefect_dispatch.format.publication import MAX_STEP
 from prefect_dispatch.format.saves import SaveKind, Saves
 from prefect_dispatch.job.tree import Entry, find_matches, walk
@@ -222,11 +223,13 @@ def _read_mark(marker: str) -> Optional[_Mark]:
         return None
     try:
         status = os.fstat(descriptor)
-        text = os.read(descriptor, 64).strip() if stat.S_ISREG(status.st_mode) else b""
+        text = os.read(descriptor, SHORT_BYTES).strip() if stat.S_ISREG(status.st_mode) else b""
     finally:
         os.close(descriptor)
     if not text:
         return None
+    if status.st_size > SHORT_BYTES:
+        raise Unpublishable(f"marker {marker!r} has {status.st_size} bytes; write the save's step into it, in decimal")
     if not _STEP.match(text) or int(text) > MAX_STEP:
         shown = text.decode("utf-8", "backslashreplace")
         raise Unpublishable(f"marker {marker!r} says {shown!r}; write the save's step into it, in decimal")

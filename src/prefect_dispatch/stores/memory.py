@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Set, Tuple
 from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
-from prefect_dispatch.format.manifest import SavedFile, find_rewriting
+from prefect_dispatch.format.manifest import SavedFile, digest_of, find_rewriting, is_short
 from prefect_dispatch.stores.folder import check_name, split_path
 
 
@@ -69,11 +69,11 @@ class MemoryStore:
         with self._lock:
             single = self._find(path)
             if single is not None:
-                return (SavedFile("", len(single.content), single.mtime_ns),)
+                return (_listed("", single),)
             if path not in self._folders:
                 raise Absent(f"{self._location}/{path} is not there")
             found = [
-                SavedFile(f"{folder}/{name}"[len(path) + 1 :], len(file.content), file.mtime_ns)
+                _listed(f"{folder}/{name}"[len(path) + 1 :], file)
                 for folder, files in self._folders.items()
                 if folder == path or folder.startswith(f"{path}/")
                 for name, file in files.items()
@@ -90,6 +90,8 @@ class MemoryStore:
                     return f"{entry.path or path} is gone"
                 if len(file.content) != entry.size:
                     return f"{entry.path or path} has {len(file.content)} bytes, not {entry.size}"
+                if entry.digest not in (None, digest_of(file.content)):
+                    return f"{entry.path or path} has other bytes than when it was published"
                 seen.append((entry, file.mtime_ns))
         return find_rewriting(seen)
 
@@ -188,6 +190,11 @@ class MemoryLedger:
 
     def _path(self, name: str) -> str:
         return _join(self._folder, check_name(name))
+
+
+def _listed(path: str, file: _File) -> SavedFile:
+    digest = digest_of(file.content) if is_short(path, len(file.content)) else None
+    return SavedFile(path, len(file.content), file.mtime_ns, None, digest)
 
 
 def _join(folder: str, name: str) -> str:

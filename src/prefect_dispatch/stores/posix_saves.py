@@ -9,7 +9,15 @@ from contextlib import contextmanager
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from prefect_dispatch.errors import Absent, StoreError, Unpublishable
-from prefect_dispatch.format.manifest import MAX_DEPTH, SavedFile, check_link, find_rewriting
+from prefect_dispatch.format.manifest import (
+    MAX_DEPTH,
+    SHORT_BYTES,
+    SavedFile,
+    check_link,
+    digest_of,
+    find_rewriting,
+    is_short,
+)
 from prefect_dispatch.stores.folder import (
     check_names,
     describe,
@@ -132,7 +140,7 @@ def _list_save(own: int, parents: Sequence[str], name: str, what: str) -> Tuple[
     with _told_as_faults_of_the_save(what), open_folder(own, parents) as parent:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISREG(status.st_mode):
-            return (SavedFile("", status.st_size, status.st_mtime_ns),)
+            return (_listed(parent, name, "", status),)
         if not stat.S_ISDIR(status.st_mode):
             raise Unpublishable(f"{what} is neither a regular file nor a folder; publish the real file or folder")
         found: List[SavedFile] = []
@@ -151,7 +159,7 @@ def _list_folder(folder: int, parts: Tuple[str, ...], what: str, found: List[Sav
         status = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
         path = "/".join((*parts, entry.name))
         if stat.S_ISREG(status.st_mode):
-            found.append(SavedFile(path, status.st_size, status.st_mtime_ns))
+            found.append(_listed(folder, entry.name, path, status))
         elif stat.S_ISDIR(status.st_mode):
             with open_folder(folder, [entry.name]) as below:
                 _list_folder(below, (*parts, entry.name), what, found)
@@ -166,6 +174,25 @@ def _list_folder(folder: int, parts: Tuple[str, ...], what: str, found: List[Sav
             found.append(SavedFile(path, status.st_size, status.st_mtime_ns, link))
         else:
             raise Unpublishable(f"{os.path.join(what, path)} is a device, FIFO or socket; keep it out of the save")
+
+
+def _listed(folder: int, name: str, path: str, status: os.stat_result) -> SavedFile:
+    if not is_short(path, status.st_size):
+        return SavedFile(path, status.st_size, status.st_mtime_ns)
+    descriptor = os.open(name, _READ, dir_fd=folder)
+    try:
+        # Of the file that is read: another one may have taken the name meanwhile.
+        status = os.fstat(descriptor)
+        digest = _digest(descriptor, path, status)
+    finally:
+        os.close(descriptor)
+    return SavedFile(path, status.st_size, status.st_mtime_ns, None, digest)
+
+
+def _digest(descriptor: int, path: str, status: os.stat_result) -> Optional[str]:
+    if not stat.S_ISREG(status.st_mode) or not is_short(path, status.st_size):
+        return None
+    return digest_of(os.read(descriptor, SHORT_BYTES))
 
 
 def _check_text(names: Sequence[str], where: str) -> None:
@@ -193,11 +220,14 @@ def _compare_file(folder: int, name: str, file: SavedFile) -> Union[str, int]:
         return "is gone" if error.errno == errno.ENOENT else "is no regular file any more"
     try:
         status = os.fstat(descriptor)
+        digest = _digest(descriptor, file.path, status) if file.digest is not None else None
     finally:
         os.close(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return "is no regular file any more"
-    return status.st_mtime_ns if status.st_size == file.size else f"has {status.st_size} bytes, not {file.size}"
+    if status.st_size != file.size:
+        return f"has {status.st_size} bytes, not {file.size}"
+    return status.st_mtime_ns if digest == file.digest else "has other bytes than when it was published"
 
 
 def open_listed(folder: int, name: str, file: SavedFile, what: str) -> int:
