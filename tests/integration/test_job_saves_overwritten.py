@@ -65,7 +65,7 @@ def test_a_marked_folder_that_is_written_into_with_its_marker_in_it_is_passed_ov
 def test_a_folder_that_was_written_anew_whole_is_not_resumed_under_its_older_step(
     job: Any, end: Any, wait_until: Any
 ) -> None:
-    # given a marked folder that is written anew in the same sizes and with other times, and a wrapper that looks no more
+    # given a marked folder that is written anew in the same sizes, with other times, and a wrapper that looks no more
     program = PUBLISH + (
         "def save(step):\n"
         "    if os.path.exists(folder + '/latest/.complete'): os.unlink(folder + '/latest/.complete')\n"
@@ -101,6 +101,33 @@ def test_a_program_may_promise_never_to_write_into_a_save_again(job: Any) -> Non
     job.python(PUBLISH + program, saves={**EXPLICIT, "overwritten": False})
 
     assert [publication.path for publication in job.publications()] == [f"exec/{job.attempt()}/{n}" for n in "sf"]
+
+
+@pytest.mark.parametrize(
+    ("saves", "say"),
+    [
+        ({"kind": "marker"}, "write('s/.complete', '5')\n"),
+        ({**EXPLICIT, "overwritten": False}, "publish(folder + '/s', 5)\n"),
+    ],
+    ids=["marker inside", "explicit with the promise"],
+)
+def test_a_save_with_a_hard_link_to_a_file_that_is_written_on_is_resumed_from_its_copy(
+    job: Any, saves: dict[str, Any], say: str
+) -> None:
+    program = PUBLISH + (
+        "os.mkdir(folder + '/s'); write('live', '1' * 80); os.link(folder + '/live', folder + '/s/w')\n"
+        + say
+        + WAIT_FOR_ONE
+        + "then = os.stat(folder + '/live').st_mtime_ns\n"
+        + "write('live', '2' * 40, 'r+'); os.utime(folder + '/live', ns=(then, then)); os.kill(os.getpid(), 9)\n"
+    )
+    (job.root / "pub").mkdir(parents=True)
+    job.python(program, saves=saves)
+
+    resumed = job.run("sh", "-c", "cat $DISPATCH_RESUME_FROM/w", number=2, saves=saves)
+
+    assert job.steps() == [5]
+    assert b"1" * 80 in resumed.stdout
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])

@@ -21,7 +21,11 @@ from prefect_dispatch.format.manifest import (
 from prefect_dispatch.format.publication import MAX_STEP, Publication
 
 PUBLICATION = Publication(Epoch(0, 1, 0), 40, "exec/k3v7q2m5x4c6b7a2-0/step-40")
-FILES = (SavedFile(".meta", 0, 1, digest="0123456789abcdef"), SavedFile("model.pt", 5, 2), SavedFile("newest", 8, 3, link="model.pt"))
+FILES = (
+    SavedFile(".meta", 0, 1, digest="0123456789abcdef"),
+    SavedFile("model.pt", 5, 2),
+    SavedFile("newest", 8, 3, link="model.pt"),
+)
 MANIFEST = Manifest(PUBLICATION, FILES, "0123456789abcdef", '{"a": 1}', {"seed": "sha256:7"})
 
 names = some.text(some.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
@@ -13,6 +14,7 @@ from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.saves import SaveKind
 from prefect_dispatch.job.execution import Execution
+from prefect_dispatch.job.fingerprint import has_other_names
 from prefect_dispatch.job.watch import Found, watch_for
 from prefect_dispatch.stores.layout import PUBLICATIONS, exec_folder, manifests_folder
 from prefect_dispatch.stores.verdict import read_barred
@@ -113,7 +115,8 @@ class Saving:
                 f"publishing {path!r} is refused: saves.kind is {kind.value!r}, and an execution has one source of "
                 "saves; set it to 'explicit' or leave publishing to it"
             )
-        return self._publish(self._inside(path), step, state, snapshot=saves.overwritten)
+        inside = self._inside(path)
+        return self._publish(inside, step, state, snapshot=saves.overwritten or self._has_other_names(inside))
 
     def _publish_found(self, found: Found) -> Optional[Publication]:
         """Publish one; None where there is nothing to publish.
@@ -154,12 +157,23 @@ class Saving:
 
         Only a folder that holds its own marker is published where it lies: who writes into it again takes the marker
         out first, and a manifest whose marker is gone does not hold. Nothing else tells a torn save from a whole one of
-        the same sizes. Nor is a folder published in place as a second step: its name is the first one's.
+        the same sizes. Nor is a folder published in place as a second step: its name is the first one's; nor one with
+        hard links in it: who writes by the other names knows of no marker.
         """
-        return not found.marked_inside or any(
-            manifest.publication.path == path and manifest.publication.step != found.step
-            for manifest in self._published()
+        return (
+            not found.marked_inside
+            or self._has_other_names(path)
+            or any(
+                manifest.publication.path == path and manifest.publication.step != found.step
+                for manifest in self._published()
+            )
         )
+
+    def _has_other_names(self, path: str) -> bool:
+        try:
+            return has_other_names(os.path.join(self._execution.root.store.location, path))
+        except OSError:
+            return True  # Publishing says better than we could what is wrong with it.
 
     def _skip(self, found: Found, error: DispatchError) -> None:
         """Report once what matches the pattern and can be no save."""

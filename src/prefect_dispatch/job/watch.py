@@ -14,11 +14,11 @@ from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.manifest import SHORT_BYTES
 from prefect_dispatch.format.publication import MAX_STEP
 from prefect_dispatch.format.saves import SaveKind, Saves
+from prefect_dispatch.job.fingerprint import Fingerprint, fingerprint_of, last_change
 from prefect_dispatch.job.tree import Entry, find_matches, walk
 
 _STEP = re.compile(rb"[0-9]{1,19}\Z")
 _DIGITS = re.compile(r"([0-9]+)")
-Fingerprint = Tuple[Tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class SettleWatch:
         seen: Dict[str, Tuple[Fingerprint, float]] = {}
         settled: List[str] = []
         for path in find_matches(folder, self._pattern):
-            fingerprint = _fingerprint(os.path.join(folder, path))
+            fingerprint = fingerprint_of(os.path.join(folder, path))
             if not fingerprint:
                 continue
             before = self._seen.get(path)
@@ -196,12 +196,12 @@ class SettleWatch:
             if self._done.get(path) != fingerprint and (ended_well or now - since >= self._settle_seconds):
                 settled.append(path)
         self._seen = seen
-        settled.sort(key=lambda path: (_last_change(seen[path][0]), _natural(path)))
+        settled.sort(key=lambda path: (last_change(seen[path][0]), _natural(path)))
         return [Found(path, None) for path in settled]
 
     def still_whole(self, folder: str, found: Found) -> bool:
         """Whether nothing of the save has changed since it was looked at."""
-        return _fingerprint(os.path.join(folder, found.path)) == self._seen[found.path][0]
+        return fingerprint_of(os.path.join(folder, found.path)) == self._seen[found.path][0]
 
     def check_nothing_left(self) -> None:
         """Whatever there was has settled by then."""
@@ -234,32 +234,6 @@ def _read_mark(marker: str) -> Optional[_Mark]:
         shown = text.decode("utf-8", "backslashreplace")
         raise Unpublishable(f"marker {marker!r} says {shown!r}; write the save's step into it, in decimal")
     return _Mark(int(text), status.st_mtime_ns, status.st_ino)
-
-
-def _fingerprint(place: str) -> Fingerprint:
-    """Every file's name, size and modification time; empty while files come and go, and for a folder without any."""
-    files: List[Tuple[str, int, int]] = []
-
-    def take(path: str, entries: List[Entry]) -> List[str]:
-        for entry in entries:
-            if not entry.is_folder:
-                inner = os.path.join(path, entry.name)
-                status = os.lstat(os.path.join(place, inner))
-                files.append((inner, status.st_size, status.st_mtime_ns))
-        return [entry.name for entry in entries if entry.is_folder]
-
-    try:
-        status = os.lstat(place)
-        if not stat.S_ISDIR(status.st_mode):
-            return (("", status.st_size, status.st_mtime_ns),)
-        walk(place, take)
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    return tuple(sorted(files))
-
-
-def _last_change(fingerprint: Fingerprint) -> int:
-    return max(mtime_ns for _, _, mtime_ns in fingerprint)
 
 
 def _natural(path: str) -> List[Union[Tuple[str, int], str]]:
