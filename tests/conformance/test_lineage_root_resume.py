@@ -78,8 +78,8 @@ class TestLatest:
         execution = begin()
         whole = execution.save("checkpoint-1", 1)
         bench.write(f"{execution.folder}/checkpoint-2/.complete", b"2")
-        torn = execution.save("checkpoint-2", 2, b"weights")
-        write_again(bench, f"{torn.path}/model.bin", b"wei2222")
+        torn = execution.save("checkpoint-2", 2, b"weights" * 10)
+        write_again(bench, f"{torn.path}/model.bin", b"wei2222" * 10)
         resume = root.latest()
         assert resume.publication == whole
         assert [(entry.publication, entry.why.split()[0]) for entry in resume.passed_over] == [(torn, "model.bin")]
@@ -458,12 +458,12 @@ class TestPin:
         old, new = begin(0, 1), begin(0, 2)
         whole = old.save("checkpoint-1", 1)
         bench.write(f"{old.folder}/checkpoint-2/.complete", b"2")
-        torn = old.save("checkpoint-2", 2, b"weights")
+        torn = old.save("checkpoint-2", 2, b"weights" * 10)
         real = bench.store.copy
 
         def copy(source, target, files):
             if source == torn.path:
-                write_again(bench, f"{source}/model.bin", b"wei2222")
+                write_again(bench, f"{source}/model.bin", b"wei2222" * 10)
             real(source, target, files)
 
         monkeypatch.setattr(bench.store, "copy", copy)

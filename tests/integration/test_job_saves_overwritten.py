@@ -221,6 +221,35 @@ def test_what_a_message_calls_a_save_and_is_none_does_not_end_the_job(job: Any) 
     assert [publication.path.rpartition("/")[2] for publication in job.publications()] == ["good"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["write('s', '2' * 4, 'r+')", "write('new', '2' * 8); os.rename(folder + '/new', folder + '/s')"],
+    ids=["written over", "replaced"],
+)
+def test_what_changes_after_its_message_is_refused_and_the_next_message_counts(job: Any, change: str) -> None:
+    # given a clerk that is busy with a first save, of many files, when the second one's message comes
+    program = PUBLISH + (
+        "os.mkdir(folder + '/first')\n"
+        "for number in range(1500): write(f'first/{number}', '1')\n"
+        "def word(name): return 'openjd_checkpoint_save: {\"file\": \"' + folder + '/' + name + '\"}'\n"
+        "write('s', '1' * 8); print(word('first') + '\\n' + word('s'), flush=True)\n"
+        "numbers = os.environ['DISPATCH_ROOT'] + '/meta/' + os.environ['DISPATCH_ATTEMPT'] + '/numbers'\n"
+        "while not os.path.exists(numbers): time.sleep(0.001)\n"
+        f"{change}\n"
+        + "while not os.listdir(os.environ['DISPATCH_ROOT'] + '/pub'): time.sleep(0.01)\n"
+        + "print(word('s'), flush=True)\n"
+    )
+    (job.root / "pub").mkdir(parents=True)
+    # when
+    ended = job.python(program, saves={"kind": "messages"})
+    # then
+    assert ended.returncode == 0 and job.journal("fault") == []
+    (refused,) = job.journal("refused")
+    assert "changed since its message" in refused["reason"]
+    assert b"changed since its message" in ended.stdout
+    assert [publication.path.rpartition("/")[2] for publication in job.publications()] == ["first", "s"]
+
+
 def test_what_settles_and_is_no_save_is_reported_once_and_left_out(job: Any) -> None:
     program = PUBLISH + (
         "os.mkfifo(folder + '/a-fifo'); os.symlink('c', folder + '/b-link')\n"

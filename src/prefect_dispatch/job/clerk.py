@@ -18,6 +18,7 @@ from prefect_dispatch.stores.journal import Journal
 
 if TYPE_CHECKING:
     from prefect_dispatch.format.messages import CheckpointSave
+    from prefect_dispatch.job.fingerprint import Fingerprint
 
 _RETRY_DELAY = 1.0
 """Seconds between a look that failed and its one repetition."""
@@ -65,7 +66,7 @@ class Clerk:
         self._scan_timeout = scan_timeout.total_seconds()
         self._alarm = alarm
         self._changed = threading.Condition()
-        self._saves: Deque[CheckpointSave] = deque()
+        self._saves: Deque[Tuple[CheckpointSave, Fingerprint]] = deque()
         self._notes: Deque[Tuple[JournalKind, Dict[str, Any]]] = deque()
         self._latest: Dict[JournalKind, Dict[str, Any]] = {}
         self._refusals = 0
@@ -220,15 +221,15 @@ class Clerk:
     def _publish_said(self) -> None:
         while self._saves:
             with self._changed:
-                save = self._saves.popleft()
+                save, seen = self._saves.popleft()
                 superseded, self._superseded = self._superseded, 0
             if superseded:
                 self._say(f"{superseded} saves by message were superseded before they could be published")
-            self._twice(lambda: self._publish_one_said(save))  # noqa: B023
+            self._twice(lambda: self._publish_one_said(save, seen))  # noqa: B023
 
-    def _publish_one_said(self, save: CheckpointSave) -> None:
+    def _publish_one_said(self, save: CheckpointSave, seen: Fingerprint) -> None:
         try:
-            self._tell(self._saving.publish_said(save))
+            self._tell(self._saving.publish_said(save, seen))
         except Barred:
             raise
         except (Absent, Unpublishable, UsageError) as error:
@@ -249,11 +250,13 @@ class Clerk:
                     time.sleep(_RETRY_DELAY)
 
     def _take_save(self, save: CheckpointSave) -> None:
+        # Looked at here and not when its turn comes: this is the moment at which the program calls it whole.
+        seen = self._saving.look_at_said(save)
         with self._changed:
             if len(self._saves) >= _MAX_WAITING_SAVES:
                 self._saves.popleft()
                 self._superseded += 1
-            self._saves.append(save)
+            self._saves.append((save, seen))
             self._changed.notify()
 
     def _take_failure(self, text: str) -> None:

@@ -14,7 +14,7 @@ from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.saves import SaveKind
 from prefect_dispatch.job.execution import Execution
-from prefect_dispatch.job.fingerprint import has_other_names
+from prefect_dispatch.job.fingerprint import Fingerprint, fingerprint_of, has_other_names
 from prefect_dispatch.job.watch import Found, watch_for
 from prefect_dispatch.stores.layout import PUBLICATIONS, exec_folder, manifests_folder
 from prefect_dispatch.stores.verdict import read_barred
@@ -79,15 +79,30 @@ class Saving:
             self._watch.check_nothing_left()
         return [publication for publication in publications if publication is not None]
 
-    def publish_said(self, save: CheckpointSave) -> Publication:
+    def look_at_said(self, save: CheckpointSave) -> Fingerprint:
+        """What the file of a message looks like now; empty where the message has none or nothing can be seen of it."""
+        inside = None if save.file is None else self._execution.inside(save.file)
+        if inside is None:
+            return ()
+        try:
+            return fingerprint_of(os.path.join(self._execution.folder, inside))
+        except OSError:
+            return ()
+
+    def publish_said(self, save: CheckpointSave, seen: Fingerprint) -> Publication:
         """Publish a save that the program has announced by a message. Its step is its number.
 
-        A save with a file is copied first, since the program is free to overwrite the file. A save without one is its
-        state alone.
+        A save with a file is copied, since the program is free to overwrite the file once it is published. A save
+        without one is its state alone.
+
+        Args:
+            save: the message.
+            seen: what :meth:`look_at_said` returned when the message came. A file that is another by now is not the
+                one that the program called whole.
 
         Raises:
             UsageError: this execution's saves come from elsewhere.
-            Unpublishable: the file is not there or not inside the execution's folder.
+            Unpublishable: the file is not there, not inside the execution's folder, or has changed since its message.
             StoreError: the store failed.
         """
         execution = self._execution
@@ -98,7 +113,18 @@ class Saving:
             )
         if save.file is None:
             return execution.root.publish_state(execution.epoch, execution.attempt, save.state, execution.identity)
-        return self._publish(self._inside(save.file), None, save.state, snapshot=True)
+        path = self._inside(save.file)
+
+        def check_unchanged() -> bool:
+            if self.look_at_said(save) != seen:
+                raise Unpublishable(
+                    f"save {path!r} has changed since its message; leave a save as it is until its publication is "
+                    "told, or write each to a file of its own"
+                )
+            return True
+
+        check_unchanged()
+        return self._publish(path, None, save.state, snapshot=True, still_whole=check_unchanged)
 
     def publish_explicitly(self, path: str, step: int, state: str) -> Publication:
         """Publish a save that the program names: a copy, unless it has promised never to write into a save again.

@@ -139,8 +139,9 @@ class Store(Protocol):
         """Say how a save differs from a list of its files.
 
         A file differs that is confirmed gone, of another size, or of another digest where the list has one. So does a
-        save of which some files, and not all, have another modification time: see :func:`~prefect_dispatch.format.manifest.find_rewriting`. Each file is asked for
-        by name, so that no cached listing decides. Files that the list lacks do not matter.
+        save of which some files, and not all, have another modification time: see
+        :func:`~prefect_dispatch.format.manifest.find_rewriting`. Each file is asked for by name, so that no cached
+        listing decides. Files that the list lacks do not matter.
 
         Returns:
             The first difference in words, or None where there is none.

@@ -58,6 +58,8 @@ def publish_save(
     files = _files_of(store, path)
     if snapshot:
         number, copy = take_snapshot(store, attempt, path, files)
+        # Asked before the copy is made durable: what becomes of the original meanwhile is nothing to the copy.
+        _check_still_whole(path, still_whole)
         publication = Publication(epoch, number if step is None else step, copy)
     else:
         assert step is not None
@@ -65,7 +67,8 @@ def publish_save(
         if path in read_barred(store, attempt):
             raise Barred(_barred_text(path))
         _check_first_of_its_path(store, attempt, publication)
-    return _publish(store, attempt, Manifest(publication, files, new_nonce(), state, identity, path), still_whole)
+    manifest = Manifest(publication, files, new_nonce(), state, identity, path)
+    return _publish(store, attempt, manifest, None if snapshot else still_whole)
 
 
 def publish_state(store: Store, epoch: Epoch, attempt: str, state: str, identity: Mapping[str, str]) -> Publication:
@@ -90,8 +93,7 @@ def _publish(
     try:
         reach("sync-save")
         store.sync(publication.path, files)
-        if still_whole is not None and not still_whole():
-            raise Unpublishable(f"save {path!r} changed while it was published; publish it when it is whole")
+        _check_still_whole(path, still_whole)
         reach("manifest")
         # The manifest's name carries our nonce: one that exists is our own, made by a retry below us.
         with suppress(Exists):
@@ -107,6 +109,11 @@ def _publish(
             f"save {path!r} changed while it was published: {error}; publish it when it is whole"
         ) from None
     return publication
+
+
+def _check_still_whole(path: str, still_whole: Optional[Callable[[], bool]]) -> None:
+    if still_whole is not None and not still_whole():
+        raise Unpublishable(f"save {path!r} changed while it was published; publish it when it is whole")
 
 
 def _check_state_of(path: str, state: str) -> None:
