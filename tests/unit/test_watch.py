@@ -221,6 +221,44 @@ def test_what_came_to_rest_unseen_is_in_the_order_of_its_last_change(tmp_path: P
     assert [save.path for save in settle.look(str(tmp_path), ended_well=True)] == ["z", "m", "a"]
 
 
+def test_names_that_differ_by_their_numbers_are_in_their_order_whatever_the_hosts_clock_did(
+    tmp_path: Path, settle: SettleWatch
+) -> None:
+    for name, seconds in (("ck-9", 9000), ("other", 5000), ("ck-10", 1000), ("ck-11", 7000)):
+        os.utime(write(tmp_path / name / "weights"), (seconds, seconds))
+
+    found = [save.path for save in settle.look(str(tmp_path), ended_well=True)]
+
+    assert found == ["ck-9", "other", "ck-10", "ck-11"]
+
+
+def test_what_was_seen_later_is_later_whatever_the_hosts_clock_did(
+    tmp_path: Path, clock: Clock, settle: SettleWatch
+) -> None:
+    os.utime(write(tmp_path / "z"), (9000, 9000))
+    settle.look(str(tmp_path))
+    clock.now = 1.0
+    os.utime(write(tmp_path / "a"), (1000, 1000))
+
+    assert [save.path for save in settle.look(str(tmp_path), ended_well=True)] == ["z", "a"]
+
+
+def test_two_names_that_are_written_anew_in_turn_are_in_the_order_of_their_last_change(
+    tmp_path: Path, settle: SettleWatch
+) -> None:
+    # given two slots that were published, each written anew since the last look, the second one first
+    for seconds, name in enumerate(("slot-0", "slot-1")):
+        os.utime(write(tmp_path / name), (seconds, seconds))
+    for save in settle.look(str(tmp_path), ended_well=True):
+        settle.done_with(save)
+    for seconds, name in enumerate(("slot-1", "slot-0"), 5):
+        os.utime(tmp_path / name, (seconds, seconds))
+    # when
+    found = settle.look(str(tmp_path), ended_well=True)
+    # then
+    assert [save.path for save in found] == ["slot-1", "slot-0"]
+
+
 def test_what_changed_last_at_one_time_is_in_the_order_of_its_numbers(tmp_path: Path, settle: SettleWatch) -> None:
     names = ["ckpt-8.pt", "ckpt-9.pt", "ckpt-10.pt", "ckpt-10-1.pt", "ckpt-100.pt", "last", "last1"]
     for name in reversed(names):

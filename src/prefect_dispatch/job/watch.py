@@ -179,10 +179,7 @@ class SettleWatch:
         self._done: Dict[str, Fingerprint] = {}
 
     def look(self, folder: str, ended_well: bool = False) -> List[Found]:
-        """Return the saves that have settled, the one that was written first at the front.
-
-        Those that were written last at the same time are in the order of their names, with numbers as numbers.
-        """
+        """Return the saves that have settled, the one that was written first at the front; see :meth:`_in_order`."""
         now = self._clock()
         seen: Dict[str, Tuple[Fingerprint, float]] = {}
         settled: List[str] = []
@@ -196,12 +193,32 @@ class SettleWatch:
             if self._done.get(path) != fingerprint and (ended_well or now - since >= self._settle_seconds):
                 settled.append(path)
         self._seen = seen
-        settled.sort(key=lambda path: (last_change(seen[path][0]), _natural(path)))
-        return [Found(path, None) for path in settled]
+        return [Found(path, None) for path in self._in_order(settled)]
 
     def still_whole(self, folder: str, found: Found) -> bool:
         """Whether nothing of the save has changed since it was looked at."""
         return fingerprint_of(os.path.join(folder, found.path)) == self._seen[found.path][0]
+
+    def _in_order(self, paths: List[str]) -> List[str]:
+        """Saves in the order in which they were written, as far as it can be known.
+
+        First by when each was first seen as it is now, which no step of the host's clock can turn round. What one look
+        saw first is in the order of its last changes; but where names differ by their numbers alone, those that come to
+        lie at these places are in the order of their numbers, unless one was published before: a name that is written
+        anew says by its number nothing about the time.
+        """
+        ordered = sorted(
+            paths, key=lambda path: (self._seen[path][1], last_change(self._seen[path][0]), _natural(path))
+        )
+        places: Dict[Tuple[float, Tuple[str, ...]], List[int]] = {}
+        for place, path in enumerate(ordered):
+            places.setdefault((self._seen[path][1], tuple(_DIGITS.split(path)[::2])), []).append(place)
+        for alike in places.values():
+            rivals = [ordered[place] for place in alike]
+            if not any(path in self._done for path in rivals):
+                for place, path in zip(alike, sorted(rivals, key=_natural)):
+                    ordered[place] = path
+        return ordered
 
     def check_nothing_left(self) -> None:
         """Whatever there was has settled by then."""
