@@ -177,7 +177,7 @@ class Clerk:
             self._write_note()
             self._write_latest(everything=stopping)
             if stopping and not self._saves and not self._notes:
-                self._twice(lambda: self._publish_found(self._ended_well))
+                self._twice(lambda: self._publish_found(self._ended_well, last=True))
                 return
 
     def _patience(self) -> Optional[float]:
@@ -214,8 +214,8 @@ class Clerk:
             self._next_scan = time.monotonic() + (self._interval if self._scan_failed else _RETRY_DELAY)
             self._scan_failed = True
 
-    def _publish_found(self, ended_well: bool) -> None:
-        for publication in self._saving.scan(ended_well):
+    def _publish_found(self, ended_well: bool, last: bool = False) -> None:
+        for publication in self._saving.scan(ended_well, last):
             self._tell(publication)
 
     def _publish_said(self) -> None:

@@ -15,12 +15,18 @@ from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.saves import SaveKind
 from prefect_dispatch.job.execution import Execution
 from prefect_dispatch.job.fingerprint import Fingerprint, fingerprint_of, has_other_names
+from prefect_dispatch.job.turn import take_turn
 from prefect_dispatch.job.watch import Found, watch_for
 from prefect_dispatch.stores.layout import PUBLICATIONS, exec_folder, manifests_folder
 from prefect_dispatch.stores.verdict import read_barred
 
 if TYPE_CHECKING:
     from prefect_dispatch.format.messages import CheckpointSave
+
+_PATIENCE = 60.0
+"""Seconds for which another process may hold up this one's publishing; a stopped one would do so forever."""
+_LAST_PATIENCE = 10.0
+"""Seconds that the last look waits for another process; the program's own are dead by then."""
 
 
 class Saving:
@@ -49,6 +55,7 @@ class Saving:
         self._named: Set[str] = set()
         self._skipped: Set[str] = set()
         self._barred: Set[str] = set()
+        self._held_up_since: Optional[float] = None
         self.looking_since: Optional[float] = None
 
     @property
@@ -56,11 +63,15 @@ class Saving:
         """Whether saves have to be looked for."""
         return self._watch is not None
 
-    def scan(self, ended_well: bool = False) -> List[Publication]:
+    def scan(self, ended_well: bool = False, last: bool = False) -> List[Publication]:
         """Look for whole saves once and publish them.
+
+        While another process of this execution publishes, what was found is left for the next look, which will show
+        whether the other one has published it or died before. Who holds up the others for too long is not waited for.
 
         Args:
             ended_well: the program ended by its own will and nothing of it is left.
+            last: there is no next look, so the other process is waited for.
 
         Raises:
             Unpublishable: a save is whole and cannot be published.
@@ -74,10 +85,22 @@ class Saving:
             found = self._watch.look(self._execution.folder, ended_well)
         finally:
             self.looking_since = None
-        publications = [self._publish_found(save) for save in found]
+        publications = self._publish_all(found, last)
         if ended_well:
             self._watch.check_nothing_left()
         return [publication for publication in publications if publication is not None]
+
+    def _publish_all(self, found: List[Found], last: bool) -> List[Optional[Publication]]:
+        if not found:
+            return []
+        with take_turn(self._execution.folder, _LAST_PATIENCE if last else 0.0) as mine:
+            if mine or last:
+                self._held_up_since = None
+            elif self._held_up_since is None:
+                self._held_up_since = self._clock()
+            if self._held_up_since is not None and self._clock() - self._held_up_since < _PATIENCE:
+                return []
+            return [self._publish_found(save) for save in found]
 
     def look_at_said(self, save: CheckpointSave) -> Fingerprint:
         """What the file of a message looks like now; empty where the message has none or nothing can be seen of it."""
