@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from prefect_dispatch.errors import Ambiguous
+from prefect_dispatch.errors import Ambiguous, SchedulerError
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Outcome, Resolution
+from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Outcome, Resolution, StopRequested
+from prefect_dispatch.model.observation import Exit
 from prefect_dispatch.model.state import Landing
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.supervisor.advance import Supervisor
+from prefect_dispatch.supervisor.drive import ExecutionOver, Happening, JobOver, drive
 from prefect_dispatch.supervisor.opening import run_again
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
@@ -227,3 +231,107 @@ async def test_a_stop_ends_a_job_whose_submission_nobody_can_account_for_after_e
     # then the person's word decides
     assert state.newest.landing is Landing.ABANDONED
     assert state.finished.outcome is Outcome.STOPPED
+
+
+def standing_still_before_its_call(stage: Stage, meanwhile: Callable[[], Awaitable[object]]) -> None:
+    """Have the next submit reach the scheduler only after something else has happened."""
+    submit = stage.scheduler.submit
+
+    async def late(request):
+        stage.scheduler.submit = submit
+        await meanwhile()
+        return await submit(request)
+
+    stage.scheduler.submit = late
+
+
+async def ended_by_somebody_else(stage: Stage) -> None:
+    """A person's stop, every bound, and another supervisor that ends the job."""
+    other = Supervisor(stage.record(), stage.scheduler, None, stage.clock)
+    await other.append(StopRequested(intent="abandon", who="ann"))
+    stage.clock.turn(timedelta(minutes=10))
+    while not (await other.advance()).state.finished:
+        stage.clock.turn(timedelta(seconds=10))
+
+
+async def driven(stage: Stage) -> Happening:
+    async def nothing(_):
+        pass
+
+    while True:
+        happening = await asyncio.wait_for(drive(stage.supervisor, carrier=None, after_each=nothing), 10)
+        if not isinstance(happening, ExecutionOver):
+            return happening
+
+
+async def test_an_author_that_stood_still_until_the_job_was_over_stops_what_its_call_made():
+    # given a process that stands still right before its call, until the job has been stopped and is over
+    stage = Stage()
+    standing_still_before_its_call(stage, lambda: ended_by_somebody_else(stage))
+
+    # when it goes on
+    happening = await driven(stage)
+
+    # then what it made is told and stopped before it goes away
+    state = stage.record().refresh()
+    assert isinstance(happening, JobOver) and state.finished.outcome is Outcome.STOPPED
+    assert state.newest.object is not None
+    assert stage.scheduler.stop_calls == [(state.newest.object, None)]
+
+
+async def test_an_author_whose_late_call_got_no_answer_looks_for_what_it_made_after_the_end():
+    # given a call that is made after the job was over, lands later still, and gets no answer
+    stage = Stage()
+    stage.scheduler.script_submit(times_out(takes_effect_after=timedelta(seconds=50)))
+    standing_still_before_its_call(stage, lambda: ended_by_somebody_else(stage))
+
+    # when
+    await driven(stage)
+
+    # then it is found and stopped all the same
+    state = stage.record().refresh()
+    assert [stopped.token for stopped, _ in stage.scheduler.stop_calls] == [state.newest.token]
+
+
+async def test_an_author_whose_stop_fails_asks_again_before_it_goes_away():
+    # given an object that nobody wants, and a scheduler that fails the first time
+    stage = Stage()
+    standing_still_before_its_call(stage, lambda: ended_by_somebody_else(stage))
+    stop, failed = stage.scheduler.stop, []
+
+    async def fails_once(object, how):
+        if not failed:
+            failed.append(object)
+            raise SchedulerError("the scheduler does not answer")
+        await stop(object, how)
+
+    stage.scheduler.stop = fails_once
+
+    # when
+    await driven(stage)
+
+    # then
+    assert [stopped for stopped, _ in stage.scheduler.stop_calls] == failed != []
+
+
+async def test_a_requeue_that_comes_after_the_end_is_stopped():
+    # given a process that stands still right before it has an object run again, until the job is over
+    stage = Stage(recovery={"failed": {"action": "requeue", "budget": 3}})
+    state = await stage.settle()
+    stage.scheduler.start(state.newest.object)
+    await stage.settle()
+    stage.scheduler.end(state.newest.object, None, Exit(code=1))
+    requeue = stage.scheduler.requeue
+
+    async def late(object, restart):
+        await ended_by_somebody_else(stage)
+        stage.scheduler.stop_calls.clear()
+        await requeue(object, restart)
+
+    stage.scheduler.requeue = late
+
+    # when it goes on
+    await driven(stage)
+
+    # then what it made run again is stopped
+    assert stage.scheduler.stop_calls == [(state.newest.object, None)]

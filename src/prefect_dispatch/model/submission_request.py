@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from prefect_dispatch.format.submission import Submission
 from prefect_dispatch.model.spec import Resources
+
+
+def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +27,8 @@ class SubmissionRequest:
         resources: what it needs.
         restarts_allowed: whether the scheduler may restart the object by itself.
         log: where its output goes, absolute; None leaves it to the scheduler.
+        in_time: whether it may still be made; where a scheduler can ask it at the very moment, a caller that stood
+            still makes nothing that others have given up.
     """
 
     document: Submission
@@ -33,6 +39,7 @@ class SubmissionRequest:
     resources: Resources
     restarts_allowed: bool
     log: Path | None = None
+    in_time: Callable[[], bool] = field(default=_always, compare=False, repr=False)
 
     @property
     def token(self) -> str:

@@ -90,6 +90,9 @@ class LocalScheduler:
 
         def work(advance: Advance) -> None:
             if self._state.object(request.token) is None:
+                if not request.in_time():
+                    # Others ask under the same lock: what they were told is not there must not come later.
+                    raise SchedulerError(f"{request.name} comes after it was given up; it is not made")
                 refusal = describe_refusal(request)
                 if refusal is not None:
                     raise SubmitRefused(refusal)

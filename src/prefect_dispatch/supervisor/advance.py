@@ -53,6 +53,7 @@ from prefect_dispatch.model.steps import (
 )
 from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.own_call import OwnCall, is_unwanted
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.request import request_of
 from prefect_dispatch.supervisor.root_view import RootView
@@ -90,6 +91,7 @@ class _Memory:
     absent_since: dict[ObjectRef, float] = field(default_factory=dict)
     stop_asked: dict[ObjectRef, float] = field(default_factory=dict)
     delayed_since: dict[datetime, float] = field(default_factory=dict)
+    calls: list[OwnCall] = field(default_factory=list)
 
 
 class Supervisor:
@@ -135,6 +137,11 @@ class Supervisor:
         """What its scheduler can do."""
         return self._scheduler.capabilities
 
+    @property
+    def owes(self) -> bool:
+        """Whether something may run by a late call of this process's own that nobody else looks for any more."""
+        return bool(self._memory.calls)
+
     async def read(self) -> LineageState:
         """Read the record and fold it, without taking a step."""
         self._last = await asyncio.to_thread(self._record.refresh)
@@ -162,6 +169,7 @@ class Supervisor:
         trouble = ""
         try:
             await self._do(state, step)
+            await self._settle_calls()
             after = await asyncio.to_thread(self._record.refresh)
         except Exists:
             _log.debug("%s: another supervisor was faster", self._record.lineage, extra={"action": "append.lost"})
@@ -251,14 +259,17 @@ class Supervisor:
         submission = after.newest
         if after.opened is None or submission is None:
             return
-        request = request_of(self._record.lineage, record_id, after.opened, submission)
-        remaining = limit.total_seconds() - (self._clock.monotonic() - began)
+        give_up = began + limit.total_seconds()
+        request = request_of(
+            self._record.lineage, record_id, after.opened, submission, lambda: self._clock.monotonic() < give_up
+        )
+        reach("submit")
+        # As late as can be; and what stands still behind it, is seen once it goes on.
+        remaining = give_up - self._clock.monotonic()
         if remaining <= 0:
-            # A process that stood still here would submit what everybody else has given up.
             raise SchedulerError(
                 f"submission {step.n} was decided more than {limit.total_seconds():g}s ago and is not made any more"
             )
-        reach("submit")
         try:
             async with asyncio.timeout(remaining):
                 reference = await self._scheduler.submit(request)
@@ -266,24 +277,55 @@ class Supervisor:
             await self._append_own(submission, SubmitRefusedFact(n=step.n, detail=str(error)))
             return
         except TimeoutError:
+            self._owe_answer(submission, give_up)
             raise SchedulerError(
                 f"submission {step.n} got no answer within {limit.total_seconds():g}s; it is looked for by its token"
             ) from None
-        await self._append_own(submission, Submitted(n=step.n, object=reference))
+        except SchedulerError:
+            self._owe_answer(submission, give_up)
+            raise
+        self._memory.calls.append(OwnCall(submission, reference))
 
-    async def _append_own(self, submission: SubmissionState, fact: Submitted | SubmitRefusedFact) -> None:
+    def _owe_answer(self, submission: SubmissionState, give_up: float) -> None:
+        """Others look for what a call that was given up in time may land. For a later one its author must answer."""
+        bounds, now = self._scheduler.capabilities, self._clock.monotonic()
+        if now >= give_up + bounds.clock_skew.total_seconds():
+            until = now + (bounds.landing_bound + bounds.clock_skew).total_seconds()
+            self._memory.calls.append(OwnCall(submission, None, until))
+
+    async def _settle_calls(self) -> None:
+        """Tell what came of one's own calls, and stop what by now nobody wants: whoever decided so cannot know it."""
+        for call in list(self._memory.calls):
+            if call.object is None:
+                asked_at = self._clock.monotonic()
+                call.object = await self._find_own(call.submission.token)
+                if call.object is None and asked_at < call.until:
+                    continue
+            if call.object is not None:
+                n, generation = call.submission.n, call.submission.generation
+                state = await self._append_own(call.submission, Submitted(n=n, object=call.object))
+                if is_unwanted(state, generation, n):
+                    reach("stop")
+                    await self._scheduler.stop(call.object, None)
+            self._memory.calls.remove(call)
+
+    async def _find_own(self, token: str) -> ObjectRef | None:
+        with contextlib.suppress(Ambiguous):
+            return await self._scheduler.find(token)
+        return None
+
+    async def _append_own(self, submission: SubmissionState, fact: Submitted | SubmitRefusedFact) -> LineageState:
         """Append the result of one's own call: true whatever came in between, and told once."""
         reach("submitted")
         while True:
             state = await asyncio.to_thread(self._record.refresh)
             known = state.submission(submission.generation, submission.n)
             if known is None or known.landing in (Landing.LANDED, Landing.REFUSED):
-                return
+                return state
             try:
-                await self._append(fact, submission.generation)
+                return await self._append(fact, submission.generation)
             except Exists:
                 continue
-            return
 
     async def _requeue(self, opened: Opened, step: Requeue) -> None:
         submission = step.submission
@@ -299,6 +341,11 @@ class Supervisor:
         except SubmitRefused as error:
             _log.warning("%s: %s", self.lineage, error, extra={"action": "requeue.refused"})
             await self._retire(opened, submission)
+        except SchedulerError:
+            self._memory.calls.append(OwnCall(submission, submission.object))
+            raise
+        else:
+            self._memory.calls.append(OwnCall(submission, submission.object))
 
     async def _forbid_restarts(self, submission: SubmissionState) -> None:
         if submission.object is None:

@@ -7,6 +7,9 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The one that counts on through a suspend of the machine, where there is one (clock_gettime(2))."""
+
 
 class Clock(Protocol):
     """Wall time, monotonic time and waiting."""
@@ -16,7 +19,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only rise, on this process alone."""
+        """Seconds that only rise, on this process alone, also while the machine is suspended."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -33,7 +36,7 @@ class SystemClock:
 
     def monotonic(self) -> float:
         """Seconds since an arbitrary start."""
-        return time.monotonic()
+        return time.clock_gettime(_STEADY)
 
     async def sleep(self, seconds: float) -> None:
         """Wait without blocking other tasks."""

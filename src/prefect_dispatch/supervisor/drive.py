@@ -63,6 +63,10 @@ async def drive(
         advanced = await supervisor.advance()
         state = advanced.state
         await after_each(advanced)
+        if supervisor.owes:
+            # It ends no earlier: nobody else would look for what its own late call may have started.
+            await supervisor.clock.sleep(_pause(supervisor, advanced))
+            continue
         if carrier is not None and state.carried_by not in (None, carrier):
             return TakenOver(state, str(state.carried_by))
         due = next_step(state, supervisor.clock.now(), supervisor.capabilities)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from prefect_dispatch.model.state import SubmissionState
 from prefect_dispatch.model.submission_request import SubmissionRequest
 
 
-def request_of(lineage: str, record_id: str, opened: Opened, submission: SubmissionState) -> SubmissionRequest:
-    """Everything that a scheduler needs for one submission, from facts alone."""
+def request_of(
+    lineage: str, record_id: str, opened: Opened, submission: SubmissionState, in_time: Callable[[], bool]
+) -> SubmissionRequest:
+    """Everything that a scheduler needs for one submission, from facts alone; and whether it may still be made."""
     spec = opened.spec
     document = Submission(
         lineage=lineage,
@@ -39,4 +42,5 @@ def request_of(lineage: str, record_id: str, opened: Opened, submission: Submiss
         resources=spec.resources,
         restarts_allowed=submission.restarts_allowed,
         log=None if spec.log == "auto" else Path(opened.workdir) / spec.log,
+        in_time=in_time,
     )
