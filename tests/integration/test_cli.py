@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -388,3 +391,77 @@ def test_every_error_has_an_exit_code():
         return [error, *(below for each in error.__subclasses__() for below in tree(each))]
 
     assert {error.exit_code for error in tree(DispatchError)} == {1, 2, 3, 65, 69, 74, 190, 191, 192, 194}
+
+
+def test_a_note_without_a_hold_to_lift_is_one_line(job_file, capsys, tmp_path):
+    # given
+    path = job_file()
+    before = everything(tmp_path)
+    # when
+    code = main(["submit", str(path), "--note", "the disk was full"])
+    # then
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert "--note 'the disk was full'" in line and "--run-again" in line
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("words", [["record", "digits", "--json"], ["status", "digits"], ["record", "digits"]])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_file_breaks_nothing(lineage, tmp_path, words, closed):
+    # given a shell that closes it
+    program = [sys.executable, "-m", "prefect_dispatch.cli", *words, "--store", str(tmp_path / "runs")]
+    # when
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *program], capture_output=True, text=True)
+    # then
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
+def test_two_lineages_of_one_name_in_two_stores_are_carried_each_by_its_own_process(tmp_path, monkeypatch):
+    # given two stores, and one place for the user's own files
+    monkeypatch.setenv("DISPATCH_STATE", str(tmp_path / "own"))
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    processes = []
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        job = {
+            "lineage": "twin",
+            "command": ["sh", "-c", f"echo {name} > {folder}/ran"],
+            "store": {"root": "./runs"},
+            "scheduler": {"type": "local", "state_folder": "./sched"},
+        }
+        (folder / "job.yaml").write_text(json.dumps(job))
+        # when both are submitted at once
+        program = [sys.executable, "-m", "prefect_dispatch.cli", "submit", "job.yaml"]
+        processes.append(subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, text=True))
+    told = [process.communicate()[0] for process in processes]
+    # then each has a process of its own, with a log of its own, and runs its own program to its end
+    logs = sorted((tmp_path / "own" / "supervisors").glob("*.log"))
+    assert len(logs) == 2
+    for name, words in zip(("a", "b"), told, strict=True):
+        record = open_record(str(tmp_path / name / "runs"), "twin", SystemClock())
+        log = tmp_path / "own" / "supervisors" / f"twin-{record.id()}.log"
+        assert log in logs and str(log) in words
+        give_up = time.monotonic() + 40
+        while (state := record.refresh()).finished is None:
+            assert time.monotonic() < give_up, log.read_text()
+            time.sleep(0.1)
+        assert state.finished.outcome is Outcome.SUCCEEDED
+        assert (tmp_path / name / "ran").read_text() == f"{name}\n"
+    # and no copy is left
+    assert [*(tmp_path / "own" / "supervisors").glob("*.yaml")] == []
+
+
+def test_a_process_that_is_started_for_one_record_carries_no_other(job_file, capsys, lineage, tmp_path):
+    # given a copy of a job, which the process removes, and another record than the one meant
+    path = job_file()
+    facts = len(lineage.entries())
+    # when
+    code = main(["submit", str(path), "--copy-for", "f" * 16])
+    # then
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code != 0 and "f" * 16 in line and "submit the job again" in line
+    assert len(lineage.entries()) == facts

@@ -32,6 +32,13 @@ def _quiet_prefect() -> None:
     os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
 
 
+def _replace_closed_streams() -> None:
+    """What is closed becomes the null device: what is opened next would get its number, and what is printed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command.
 
@@ -42,6 +49,7 @@ def main(words: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 the job failed or was stopped, 2 usage, 65 malformed data, 69 store unreachable, 74
         I/O, 75 the job is held.
     """
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that cannot show a character gets its escape, not a traceback.

@@ -8,11 +8,13 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from prefect_dispatch.cli.job_file import read_job, resolve_job
 from prefect_dispatch.cli.temporary_server import prefect_api
+from prefect_dispatch.errors import LineageError, UsageError
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.facts import CarriedBy, Outcome
 from prefect_dispatch.model.job import ResolvedJob
@@ -26,7 +28,9 @@ from prefect_dispatch.supervisor.drive import ExecutionOver, TakenOver, drive
 from prefect_dispatch.supervisor.log_file import tail_of
 from prefect_dispatch.supervisor.opening import open_lineage, owner, require_held, run_again
 from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.record import Record
 
+_PROGRAM = (sys.executable, "-P", "-m", "prefect_dispatch.cli")
 POLL_SECONDS = 0.2
 HELD = 75
 """Exit code of a job that is held: try again later, in the words of BSD's sysexits.h."""
@@ -38,10 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="stay until the job is over or held; exit 0, 1 or 75")
     parser.add_argument("--run-again", action="store_true", help="lift the hold that the lineage is in")
     parser.add_argument("--note", default="", help="with --run-again: why, for the record")
+    parser.add_argument("--copy-for", metavar="RECORD", default="", help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
+    if options.note and not options.run_again:
+        raise UsageError(f"--note {options.note!r} is for a hold that is lifted; add --run-again, or leave it out")
     read_job(options.job)  # A job that is wrong is refused before a server is started for it.
     with contextlib.ExitStack() as needed:
         if options.wait:
@@ -52,6 +59,9 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     job = resolve_job(options.job)
     record = open_record(job.record_root, job.spec.lineage, SystemClock())
+    if options.copy_for:
+        options.job.unlink()
+        _require_record(record, options.copy_for)
     if options.run_again:
         require_held(record)
     state = open_lineage(record, job, plan_of(job))
@@ -62,6 +72,16 @@ def _run(options: argparse.Namespace) -> int:
     if options.wait:
         return supervise_here(job)
     return _supervise_apart(job)
+
+
+def _require_record(record: Record, meant: str) -> None:
+    """Refuse to carry another lineage than the one that this process was started for."""
+    found = record.id() if record.exists() else "not there"
+    if found != meant:
+        raise LineageError(
+            f"the record of lineage {record.lineage!r} in {record.location} is {found} and not {meant}, for which this "
+            "process was started; submit the job again"
+        )
 
 
 def supervise_here(job: ResolvedJob) -> int:
@@ -121,15 +141,17 @@ def _supervise_apart(job: ResolvedJob) -> int:
     spec: JobSpec = job.spec
     folder = state_folder() / "supervisors"
     folder.mkdir(parents=True, exist_ok=True)
-    log, copy = folder / f"{spec.lineage}.log", folder / f"{spec.lineage}.yaml"
-    # JSON is YAML. A copy, since the file may be changed before the process reads it.
-    copy.write_text(spec.model_dump_json(), encoding="utf-8")
     record = open_record(job.record_root, spec.lineage, SystemClock())
+    # Two stores may each have a lineage of this name: only the record's id tells them apart.
+    log = folder / f"{spec.lineage}-{record.id()}.log"
+    # JSON is YAML. A copy, since the file may be changed before the process reads it; its own, which it removes.
+    with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".yaml", delete=False, encoding="utf-8") as copy:
+        copy.write(spec.model_dump_json())
     before = record.refresh().carried_by
     print(f"lineage {spec.lineage} is open; starting a process that carries it", flush=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "prefect_dispatch.cli", "submit", str(copy), "--wait"],
+            [*_PROGRAM, "submit", copy.name, "--wait", "--copy-for", record.id()],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
