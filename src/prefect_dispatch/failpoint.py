@@ -95,6 +95,8 @@ class Failpoint(enum.Enum):
 
     LOCAL_STATE_FOLDER = "local.state-folder"
     """mkdir of a folder of the local scheduler's state."""
+    LOCAL_STATE_ID = "local.state-id"
+    """The writing of the state folder's id."""
     LOCAL_LOCK = "local.lock"
     """The opening of the lock file."""
     LOCAL_OBJECT_FOLDER = "local.object-folder"

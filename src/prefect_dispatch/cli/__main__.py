@@ -36,7 +36,7 @@ def _replace_closed_streams() -> None:
     """What is closed becomes the null device: what is opened next would get its number, and what is printed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def main(words: Sequence[str] | None = None) -> int:

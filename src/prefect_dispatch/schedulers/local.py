@@ -100,28 +100,39 @@ class LocalScheduler:
             advance()
 
         check_token(request.token)
-        await self._call(work)
-        return _ref(request.token)
+        await self._call(work, make=True)
+        return self._ref(request.token)
 
     async def find(self, token: str) -> ObjectRef | None:
-        """See the port. Objects are never purged, so the answer is always certain."""
+        """See the port. Objects are never purged, so the answer is always certain.
+
+        A folder that this process never saw is one that nothing was submitted to: whoever died before the first submit
+        must not keep the job waiting.
+        """
 
         def work(advance: Advance) -> bool:
             advance()
             return self._state.object(token) is not None
 
         check_token(token)
-        return _ref(token) if await self._call(work) else None
+        return self._ref(token) if await self._call(work, nothing_there=lambda: False) else None
 
     async def observe(self, objects: Collection[ObjectRef]) -> Mapping[ObjectRef, Observation]:
-        """See the port."""
+        """See the port. Not there is only what is missing in the folder that it was submitted to."""
+
+        def nothing_there() -> dict[ObjectRef, Observation]:
+            for object in objects:
+                raise self._state.away(_folder_id(object) or "of its submit")
+            return {}
 
         def work(advance: Advance) -> dict[ObjectRef, Observation]:
+            for object in objects:
+                self._check_folder(object)
             advance()
             found = {object: self._folder(object) for object in objects}
             return {object: observe(folder) for object, folder in found.items() if folder is not None}
 
-        return await self._call(work)
+        return await self._call(work, nothing_there=nothing_there)
 
     async def stop(self, object: ObjectRef, how: Notice | None) -> None:
         """See the port. The wrapper gives the program its submission's notice; ``how`` says how long it may take."""
@@ -171,7 +182,11 @@ class LocalScheduler:
         kill_after: timedelta,
         queued: bool = True,
     ) -> bool:
+        def nothing_there() -> bool:
+            raise self._state.away(_folder_id(object) or "of its submit")
+
         def work(advance: Advance) -> bool:
+            self._check_folder(object)
             folder = self._folder(object)
             if folder is None or not (queued or is_launched(folder)) or self._is_over(folder):
                 return False
@@ -179,13 +194,29 @@ class LocalScheduler:
             advance()
             return ended
 
-        return await self._call(work)
+        return await self._call(work, nothing_there=nothing_there)
 
-    async def _call(self, work: Callable[[Advance], T]) -> T:
-        """Do one call's work in a thread, holding the lock. A caller that is cancelled changes nothing any more."""
+    async def _call(
+        self, work: Callable[[Advance], T], nothing_there: Callable[[], T] | None = None, make: bool = False
+    ) -> T:
+        """Do one call's work in a thread, holding the lock. A caller that is cancelled changes nothing any more.
+
+        Args:
+            work: what to do in a state folder that is there.
+            nothing_there: what to answer where there is none.
+            make: whether to make one.
+        """
         abandoned = Event()
+
+        def call() -> T:
+            if make:
+                self._state.make()
+            elif not self._state.is_made() and nothing_there is not None:
+                return nothing_there()
+            return self._locked(work, abandoned)
+
         try:
-            return await asyncio.to_thread(self._locked, work, abandoned)
+            return await asyncio.to_thread(call)
         except OSError as error:
             raise SchedulerError(f"the state folder {self._state.folder} cannot be used: {error}") from error
         finally:
@@ -224,9 +255,20 @@ class LocalScheduler:
             # Observed as unknown. It keeps its slot, and the others go on.
             return False
 
+    def _check_folder(self, object: ObjectRef) -> None:
+        expected = _folder_id(object)
+        if object.scheduler == SCHEDULER and expected is not None and expected != self._state.id:
+            raise self._state.away(expected)
+
+    def _ref(self, token: str) -> ObjectRef:
+        """An object's name holds the folder that it is in: in another one it is not missing but unknown."""
+        id = token if self._state.id is None else f"{token}@{self._state.id}"
+        return ObjectRef(scheduler=SCHEDULER, id=id, token=token)
+
     def _folder(self, object: ObjectRef) -> ObjectFolder | None:
         return self._state.object(object.token) if object.scheduler == SCHEDULER else None
 
 
-def _ref(token: str) -> ObjectRef:
-    return ObjectRef(scheduler=SCHEDULER, id=token, token=token)
+def _folder_id(object: ObjectRef) -> str | None:
+    """The id of the state folder that an object was submitted to; None where its name does not tell."""
+    return object.id.partition("@")[2] or None

@@ -1,6 +1,7 @@
 """The local scheduler's state folder: the lock, the queue and the objects.
 
 <state>/
+  id.json          which folder this is; made once, by the first submit
   lock             held by whoever looks at or changes the queue
   queue/           one empty name per object that has not ended, <order>-<token>
   objects/<token>/ one object; see local_records
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +23,16 @@ from threading import Event
 
 from prefect_dispatch.errors import SchedulerError
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.model.submission_request import SubmissionRequest
-from prefect_dispatch.schedulers.local_records import ObjectFolder, encode_record, sync_folder, write_new
+from prefect_dispatch.schedulers.local_records import (
+    ObjectFolder,
+    create_once,
+    encode_record,
+    read_record,
+    sync_folder,
+    write_new,
+)
 from prefect_dispatch.schedulers.local_request import describe_object, job_environment
 from prefect_dispatch.stores.folder import open_root
 from prefect_dispatch.stores.removal import remove_all
@@ -29,13 +40,14 @@ from prefect_dispatch.stores.removal import remove_all
 LOCK_BOUND = timedelta(seconds=20)
 """How long a call waits for the lock; it is held for milliseconds."""
 _LOCK_POLL_SECONDS = 0.01
+_ENTRY = re.compile(r"([0-9]{12})-([a-z2-7]{16})")
 
 
 class LocalState:
     """A state folder on this machine's own disk. Everything but :meth:`object` needs the lock.
 
     Args:
-        folder: the state folder; made when it is first used, readable by its owner alone.
+        folder: the state folder; made by the first submit, readable by its owner alone.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,33 +55,77 @@ class LocalState:
         self._objects = folder / "objects"
         self._queue = folder / "queue"
         self._building = folder / "tmp"
+        self._identity = folder / "id.json"
+        self._seen: str | None = None
+
+    @property
+    def id(self) -> str | None:
+        """Which folder this is, since the lock was first held; None before the first submit."""
+        return self._seen
+
+    def is_made(self) -> bool:
+        """Whether there is a state folder.
+
+        Raises:
+            SchedulerError: there is none any more, or another one, since this process saw one.
+        """
+        made = all(_is_folder(folder) for folder in (self._objects, self._queue, self._building))
+        self._recognise()
+        if self._seen is not None and not made:
+            # It is this one, and a person has given up what was in it.
+            self.make()
+            return True
+        return made
+
+    def make(self) -> None:
+        """Make what is missing of the folder; only a submit may, and not what this process has seen before.
+
+        Raises:
+            SchedulerError: see :meth:`is_made`.
+        """
+        if self._seen is not None:
+            self._recognise()
+        for folder in (self._objects, self._queue, self._building):
+            reach("local.state-folder")
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if read_record(self._identity) is None:
+            reach("local.state-id")
+            create_once(self._identity, {"id": new_nonce()})
+
+    def away(self, id: str) -> SchedulerError:
+        """What to say where the folder with this id is not there."""
+        return SchedulerError(
+            f"the state folder {self.folder} is not the one with id {id}, where the objects are; bring it back (is its "
+            f'file system mounted?), or, if it and all that ran there are lost for good, write {{"id": "{id}"}} into '
+            f"{self._identity}"
+        )
 
     @contextmanager
     def lock(self, abandoned: Event) -> Iterator[None]:
-        """Hold the lock.
+        """Hold the lock of a folder that is there.
 
         Args:
             abandoned: set when the caller no longer wants it; then nothing may happen any more.
 
         Raises:
-            SchedulerError: it was abandoned, or others held the lock for too long.
+            SchedulerError: it was abandoned, others held the lock for too long, or the folder is away or went away.
         """
-        for folder in (self._objects, self._queue, self._building):
-            reach("local.state-folder")
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         reach("local.lock")
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._acquire(descriptor, abandoned)
+            self._recognise()
             yield
+            # What was not there counts only if all the while it was this folder that was looked at.
+            self._recognise()
         finally:
             os.close(descriptor)
 
     def queue(self) -> list[ObjectFolder]:
         """The objects that have not been retired, in the order of their submission."""
         entries = []
-        for name in sorted(os.listdir(self._queue)):
-            found = self.object(name.partition("-")[2])
+        for name, _, token in self._names():
+            found = self.object(token)
             if found is None:
                 reach("local.drop-entry")
                 # Its submitter died before the object was there, and none will come: submitters hold the lock.
@@ -81,7 +137,7 @@ class LocalState:
     def object(self, token: str) -> ObjectFolder | None:
         """The object with this token, if there is one."""
         path = self._objects / token
-        return ObjectFolder(path) if path.is_dir() else None
+        return ObjectFolder(path) if _is_folder(path) else None
 
     def add(self, request: SubmissionRequest, wrapper: tuple[str, ...], linger: timedelta) -> None:
         """Put a new object at the queue's end, whole or not at all: once it is there, a crash does not take it back."""
@@ -109,17 +165,41 @@ class LocalState:
         """Take an ended object out of the queue, and with it what may be secret."""
         reach("local.forget-secrets")
         ended.environment.unlink(missing_ok=True)
-        for name in os.listdir(self._queue):
-            if name.partition("-")[2] == ended.token:
+        for name, _, token in self._names():
+            if token == ended.token:
                 reach("local.free-slot")
                 (self._queue / name).unlink()
 
     def _enqueue(self, token: str) -> None:
-        names = sorted(os.listdir(self._queue))
-        order = int(names[-1].partition("-")[0]) + 1 if names else 1
+        order = max((order for _, order, _ in self._names()), default=0) + 1
         reach("local.queue")
         os.close(os.open(self._queue / f"{order:012d}-{token}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         sync_folder(self._queue)
+
+    def _names(self) -> list[tuple[str, int, str]]:
+        """The entries of the queue in order: each one's name, order and token.
+
+        Raises:
+            SchedulerError: there is something that no scheduler put there; its place in the queue is nobody's guess.
+        """
+        entries = []
+        for name in os.listdir(self._queue):
+            entry = _ENTRY.fullmatch(name)
+            if entry is None:
+                raise SchedulerError(f"{self._queue / name} is no entry of the queue; move it away")
+            entries.append((name, int(entry[1]), entry[2]))
+        return sorted(entries, key=lambda entry: entry[1:])
+
+    def _recognise(self) -> None:
+        """Find out that the folder is the one that this process has seen."""
+        try:
+            found = (read_record(self._identity) or {}).get("id")
+        except ValueError as error:
+            raise SchedulerError(str(error)) from error
+        if self._seen is None and isinstance(found, str):
+            self._seen = found
+        if self._seen is not None and found != self._seen:
+            raise self.away(self._seen)
 
     def _acquire(self, descriptor: int, abandoned: Event) -> None:
         give_up = time.monotonic() + LOCK_BOUND.total_seconds()
@@ -140,3 +220,11 @@ class LocalState:
         except BlockingIOError:
             return False
         return True
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder. Only "there is none" is a no: a disk that fails is an error."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False

@@ -305,8 +305,7 @@ class Supervisor:
                 n, generation = call.submission.n, call.submission.generation
                 state = await self._append_own(call.submission, Submitted(n=n, object=call.object))
                 if is_unwanted(state, generation, n):
-                    reach("stop")
-                    await self._scheduler.stop(call.object, None)
+                    await self._stop(call.object, None)
             self._memory.calls.remove(call)
 
     async def _find_own(self, token: str) -> ObjectRef | None:
@@ -454,9 +453,13 @@ class Supervisor:
         asked = self._memory.stop_asked.get(submission.object)
         if asked is not None and now - asked < STOP_AGAIN_AFTER.total_seconds():
             return
+        await self._stop(submission.object, how)
+
+    async def _stop(self, object: ObjectRef, how: Notice | None) -> None:
+        asked_at = self._clock.monotonic()
         reach("stop")
-        await self._scheduler.stop(submission.object, how)
-        self._memory.stop_asked[submission.object] = now
+        await self._scheduler.stop(object, how)
+        self._memory.stop_asked[object] = asked_at
 
     async def _find(self, state: LineageState, submission: SubmissionState) -> None:
         """Look for an object by its token. A no is worth what it was when it was asked for."""

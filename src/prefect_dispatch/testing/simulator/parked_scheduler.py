@@ -71,7 +71,6 @@ class ParkedScheduler:
         """See the port. What becomes of it is drawn anew for each call."""
         self._watcher.asks_to_submit(request)
         what = f"submit {request.name}"
-        self._stage.pause()
         await self._travel()
         self._may_fail(what)
         if self._scheduler.outage is not None:
