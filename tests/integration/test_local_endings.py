@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -229,6 +231,19 @@ class TestTimeLimit:
         assert end.cause is Cause.TIMED_OUT
 
 
+LOOK = """
+import asyncio, sys
+from datetime import timedelta
+from pathlib import Path
+from prefect_dispatch.model.observation import ObjectRef
+from prefect_dispatch.schedulers.local import LocalScheduler
+
+object = ObjectRef.model_validate_json(sys.argv[2])
+seen = asyncio.run(LocalScheduler(Path(sys.argv[1]), 1, timedelta(0)).observe([object]))[object]
+print(seen.state, seen.evidence)
+"""
+
+
 class TestLoss:
     async def test_of_the_launcher_is_a_lost_node_and_takes_the_job_along(self, laboratory: LocalLaboratory) -> None:
         scheduler = laboratory.scheduler()
@@ -277,6 +292,23 @@ class TestLoss:
         # and a person can stop it
         await scheduler.stop(object, None)
         assert (await laboratory.look(scheduler, object)).ended[0].cause is Cause.STOPPED
+
+    async def test_is_not_told_from_another_pid_namespace(self, laboratory: LocalLaboratory) -> None:
+        # Given a running job
+        scheduler = laboratory.scheduler()
+        object = await scheduler.submit(laboratory.request(*STUBBORN))
+        await laboratory.ready()
+
+        # When a process of a container looks, in which its pid is nobody's
+        look = [sys.executable, "-c", LOOK, str(laboratory.state_folder), object.model_dump_json()]
+        apart = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *look]
+        seen = await asyncio.to_thread(subprocess.run, apart, capture_output=True, text=True)
+        if "unshare:" in seen.stderr:
+            pytest.skip(f"a new PID namespace takes root here: {seen.stderr.strip()}")
+
+        # Then it can tell nothing, and the job goes on
+        assert seen.stdout.startswith("unknown") and "PID namespace" in seen.stdout, seen.stderr
+        assert (await laboratory.look(scheduler, object)).state is ObjectState.RUNNING
 
     async def test_is_not_told_of_a_launcher_that_recorded_the_exit_just_now(
         self, laboratory: LocalLaboratory, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ from prefect_dispatch.schedulers.local_records import (
     create_once,
     elapsed_seconds,
     is_alive,
+    is_visible,
     read_record,
     stamp,
     time_limit_record,
@@ -102,7 +103,7 @@ def _observe(folder: ObjectFolder) -> Observation:
     elif _is_here(started):
         state, evidence = ObjectState.RUNNING, f"launcher {started['pid']} runs it"
     else:
-        state, evidence = ObjectState.UNKNOWN, f"it was started on {started['host']}; ask there, or stop it"
+        state, evidence = ObjectState.UNKNOWN, _where(started)
     return Observation(
         state=state,
         restart=folder.restart,
@@ -159,8 +160,16 @@ def _due_end(folder: ObjectFolder, launch_bound: timedelta) -> Record | None:
 
 
 def _is_here(process: Record) -> bool:
-    """Whether this machine can tell: it runs the boot that started it, or is that host after a restart."""
-    return bool(process["boot"] == boot_id() or process["host"] == socket.gethostname())
+    """Whether this process can tell: it could see the launcher, or is on that host after a restart."""
+    if process["boot"] == boot_id():
+        return is_visible(process)
+    return bool(process["host"] == socket.gethostname())
+
+
+def _where(process: Record) -> str:
+    if process["boot"] == boot_id():
+        return f"it was started in another PID namespace, {process['pid_namespace']}; ask there, or stop it"
+    return f"it was started on {process['host']}; ask there, or stop it"
 
 
 def _how_it_was_lost(process: Record) -> str:

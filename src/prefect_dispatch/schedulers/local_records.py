@@ -144,13 +144,26 @@ def time_limit_record(limit: float, linger_seconds: float) -> Record:
 
 
 def identify(pid: int) -> Record:
-    """A process's identity: its pid, when it started, and the boot. A pid alone is given out again."""
-    return {"pid": pid, "start_time": start_time(pid), **stamp()}
+    """A process's identity: its pid and in which namespace, when it started, and the boot. A pid is given out again."""
+    return {"pid": pid, "pid_namespace": pid_namespace(), "start_time": start_time(pid), **stamp()}
+
+
+def is_visible(process: Mapping[str, Any]) -> bool:
+    """Whether a process of this boot can be looked up from here.
+
+    In another PID namespace, such as a container's, its pid is nobody's or another's (pid_namespaces(7)).
+    """
+    return bool(process["boot"] == boot_id() and process.get("pid_namespace") in (None, pid_namespace()))
 
 
 def is_alive(process: Mapping[str, Any]) -> bool:
-    """Whether the identified process of this boot still runs; a zombie does not."""
-    return bool(process["boot"] == boot_id() and start_time(int(process["pid"])) == process["start_time"])
+    """Whether the identified process still runs and can be seen from here; a zombie does not run."""
+    return is_visible(process) and start_time(int(process["pid"])) == process["start_time"]
+
+
+def pid_namespace() -> str:
+    """The kernel's name of the PID namespace that this process is in (namespaces(7))."""
+    return os.readlink("/proc/self/ns/pid")
 
 
 def start_time(pid: int) -> int | None:
