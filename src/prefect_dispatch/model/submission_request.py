@@ -41,6 +41,10 @@ class SubmissionRequest:
     log: Path | None = None
     in_time: Callable[[], bool] = field(default=_always, compare=False, repr=False)
 
+    def __getstate__(self) -> dict[str, object]:
+        """What a copy for another process holds: all but the author's own time."""
+        return {**vars(self), "in_time": _always}
+
     @property
     def token(self) -> str:
         """The submission's token, by which the object is found again."""
