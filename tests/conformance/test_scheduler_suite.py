@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from unittest import SkipTest
 
 import pytest
 
+from prefect_dispatch.errors import SchedulerError
 from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import ObjectRef, ObjectState, Observation
@@ -17,7 +20,7 @@ from prefect_dispatch.testing.memory_case import MemoryCase
 from prefect_dispatch.testing.memory_object import Ending, MemoryObject
 from prefect_dispatch.testing.memory_scheduler import MemoryScheduler
 from prefect_dispatch.testing.scheduler_conformance import SchedulerConformance
-from prefect_dispatch.testing.scheduler_shape import KUBERNETES, SLURM, Shape
+from prefect_dispatch.testing.scheduler_shape import KUBERNETES, SLURM, SLURM_WITHOUT_ACCOUNTING, Shape
 
 
 class FindsByPosition(MemoryScheduler):
@@ -129,6 +132,99 @@ class EndsEarly(MemoryScheduler):
         return told.model_copy(update={"ended": object.over(self._clock(), object.end_to_come).ended})
 
 
+class LosesWhatWasStopped(MemoryScheduler):
+    """Its accounting is asked for the completed and the failed only."""
+
+    async def find(self, token: str) -> ObjectRef | None:
+        found = await super().find(token)
+        ends = self._objects[found].ended if found is not None and self._objects[found].is_over else ()
+        return None if ends and ends[-1].cause is not None else found
+
+
+class LosesWhatWasRequeued(MemoryScheduler):
+    """It looks for the first run only."""
+
+    async def find(self, token: str) -> ObjectRef | None:
+        found = await super().find(token)
+        return None if found is None or self._objects[found].restart > 0 else found
+
+
+class KnowsNothingOfPurges(MemoryScheduler):
+    """What was purged was never there."""
+
+    async def find(self, token: str) -> ObjectRef | None:
+        return next((each.ref for each in self.objects(token) if self._known(each.ref) is not None), None)
+
+
+class TakesNoAnswerForNo(MemoryScheduler):
+    """What could not be asked is not there."""
+
+    async def find(self, token: str) -> ObjectRef | None:
+        with suppress(SchedulerError):
+            return await super().find(token)
+        return None
+
+
+class StopsWithoutTheSwitch(MemoryScheduler):
+    """Its stop leaves restarts allowed: a preemption of what is ending brings it back."""
+
+    def _stop(self, ref: ObjectRef, how: Notice | None, at: datetime) -> None:
+        allowed = self._objects[ref].restarts_allowed
+        super()._stop(ref, how, at)
+        self._objects[ref] = self._objects[ref].with_restarts(allowed)
+
+    def preempt(self, object: ObjectRef) -> None:
+        found = self._objects[object]
+        if found.state is ObjectState.ENDING and found.restarts_allowed:
+            self._objects[object] = found.ending(Ending(cause=Cause.PREEMPTED, again=True))
+        else:
+            super().preempt(object)
+
+
+class StopsNoQueuedRestart(MemoryScheduler):
+    """Its stop takes what waits for its restart for ended."""
+
+    async def stop(self, object: ObjectRef, how: Notice | None) -> None:
+        found = self._objects.get(object)
+        if found is None or found.state is not ObjectState.QUEUED or found.restart == 0:
+            await super().stop(object, how)
+
+
+class TellsWhatItHas(MemoryScheduler):
+    """An answer that was cut off is an answer."""
+
+    async def observe(self, objects: Collection[ObjectRef]) -> Mapping[ObjectRef, Observation]:
+        with suppress(SchedulerError):
+            return await super().observe(objects)
+        return {}
+
+
+class TellsOfTheLivingTogether(MemoryScheduler):
+    """It asks the accounting only for one object at a time."""
+
+    async def observe(self, objects: Collection[ObjectRef]) -> Mapping[ObjectRef, Observation]:
+        told = await super().observe(objects)
+        return {ref: each for ref, each in told.items() if len(told) == 1 or each.state is not ObjectState.ENDED}
+
+
+class LeavesOutTheUnknown(MemoryScheduler):
+    """A word that it does not know is no answer."""
+
+    async def observe(self, objects: Collection[ObjectRef]) -> Mapping[ObjectRef, Observation]:
+        told = await super().observe(objects)
+        return {ref: each for ref, each in told.items() if each.state is not ObjectState.UNKNOWN}
+
+
+class TellsALostNodeByItsExit(MemoryScheduler):
+    """A lost node has no exit, and so no cause."""
+
+    def _observation(self, object: MemoryObject) -> Observation:
+        told = super()._observation(object)
+        silent = [end.model_copy(update={"cause": None}) for end in told.ended]
+        lost = any(end.cause is Cause.NODE_LOST for end in told.ended)
+        return told.model_copy(update={"ended": tuple(silent)}) if lost else told
+
+
 FAULTS = [
     (FindsByPosition, "another_token_finds_nothing", SLURM),
     (LosesWhatEnded, "an_ended_object_is_still_found", SLURM),
@@ -145,6 +241,17 @@ FAULTS = [
     (RequeuesWhatRuns, "a_job_that_has_its_restart_already_is_not_requeued", SLURM),
     (CountsNothing, "a_restart_by_the_scheduler_has_the_next_number", SLURM),
     (EndsEarly, "a_restart_by_the_scheduler_has_the_next_number", KUBERNETES),
+    (LosesWhatWasStopped, "an_object_is_found_whatever_ended_it", SLURM),
+    (LosesWhatWasRequeued, "an_object_is_found_in_every_restart", SLURM),
+    (KnowsNothingOfPurges, "a_purged_object_is_found_or_ambiguous", SLURM_WITHOUT_ACCOUNTING),
+    (TakesNoAnswerForNo, "an_outage_is_an_error_and_no_answer", SLURM),
+    (StopsWithoutTheSwitch, "a_stopped_object_that_is_then_preempted_never_comes_back", SLURM),
+    (StopsNoQueuedRestart, "a_queued_restart_that_is_stopped_never_runs", SLURM),
+    (TellsWhatItHas, "an_outage_is_an_error_and_no_answer", KUBERNETES),
+    (TellsWhatItHas, "a_partial_answer_is_an_error", KUBERNETES),
+    (TellsOfTheLivingTogether, "one_query_tells_of_the_ended_and_the_living_together", SLURM),
+    (LeavesOutTheUnknown, "an_unknown_word_is_an_observation", KUBERNETES),
+    (TellsALostNodeByItsExit, "a_lost_node_is_told_as_that", KUBERNETES),
 ]
 
 
@@ -159,3 +266,13 @@ async def test_a_fault_is_found(fault: type[MemoryScheduler], name: str, shape: 
     # then the faulty one does not
     with pytest.raises(AssertionError):
         await test(MemoryCase(tmp_path, shape, fault))
+
+
+async def test_what_a_case_cannot_do_is_skipped_by_name(tmp_path: Path) -> None:
+    class Placid(MemoryCase):
+        """It cannot have a node lost."""
+
+        lose_node = None  # type: ignore[assignment]
+
+    with pytest.raises(SkipTest, match=r"Placid has no lose_node\(\): Have the node lost"):
+        await SchedulerConformance().test_a_lost_node_is_told_as_that(Placid(tmp_path, SLURM))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.testing.local_laboratory import LocalLaboratory
 from prefect_dispatch.testing.memory_case import MemoryCase
 from prefect_dispatch.testing.plain_request import plain_request
-from prefect_dispatch.testing.scheduler_conformance import SchedulerCase, SchedulerConformance
+from prefect_dispatch.testing.scheduler_case import SchedulerCase
+from prefect_dispatch.testing.scheduler_conformance import SchedulerConformance
 from prefect_dispatch.testing.scheduler_shape import KUBERNETES, SLURM, SLURM_WITHOUT_ACCOUNTING, Shape
 from prefect_dispatch.testing.scripted_answer import refuses
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
@@ -49,6 +51,19 @@ class LocalCase:
 
     async def preempt(self, object: ObjectRef) -> None:
         await self.scheduler.preempt(object)
+
+    @asynccontextmanager
+    async def outage(self) -> AsyncIterator[None]:
+        folder = self.laboratory.state_folder
+        aside = folder.with_name("aside")
+        folder.rename(aside)
+        folder.touch()
+        yield
+        folder.unlink()
+        aside.rename(folder)
+
+    async def lose_node(self, object: ObjectRef) -> None:
+        assert await self.scheduler.lose_node(object)
 
     async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
         return await self.laboratory.until_state(self.scheduler, object, state)
@@ -85,9 +100,10 @@ class ScriptedCase:
         return await self.scheduler.submit(self.lasting())
 
     async def preempt(self, object: ObjectRef) -> None:
-        if self.scheduler.objects(object.token)[0].restarts_allowed:
+        (found,) = self.scheduler.objects(object.token)
+        if found.restarts_allowed:
             self.scheduler.restart(object)
-        else:
+        elif not found.is_over:
             self.scheduler.end(object, Cause.PREEMPTED)
 
     async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:

@@ -18,7 +18,7 @@ from prefect_dispatch.model.spec import Resources
 from prefect_dispatch.testing.manual_clock import ManualClock
 from prefect_dispatch.testing.memory_scheduler import MemoryScheduler
 from prefect_dispatch.testing.plain_request import plain_request
-from prefect_dispatch.testing.scheduler_conformance import assert_consistent
+from prefect_dispatch.testing.scheduler_case import assert_consistent
 from prefect_dispatch.testing.scheduler_shape import KUBERNETES, SLURM, SLURM_WITHOUT_ACCOUNTING
 from prefect_dispatch.testing.scripted_answer import accepts, times_out
 

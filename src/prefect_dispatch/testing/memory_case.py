@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from prefect_dispatch.errors import SchedulerError
 from prefect_dispatch.model.observation import ObjectRef, ObjectState, Observation
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.testing.manual_clock import ManualClock
 from prefect_dispatch.testing.memory_scheduler import MemoryScheduler
 from prefect_dispatch.testing.plain_request import plain_request
-from prefect_dispatch.testing.scheduler_conformance import assert_consistent
+from prefect_dispatch.testing.scheduler_case import assert_consistent
 from prefect_dispatch.testing.scheduler_shape import Shape
 from prefect_dispatch.testing.scripted_answer import refuses
 
@@ -65,7 +68,36 @@ class MemoryCase:
 
     async def preempt(self, object: ObjectRef) -> None:
         """See the case."""
-        self.scheduler.preempt(object)
+        with suppress(ValueError):
+            # What is ending already has no capacity left to lose.
+            self.scheduler.preempt(object)
+
+    @asynccontextmanager
+    async def outage(self) -> AsyncIterator[None]:
+        """See the case."""
+        self.scheduler.outage = SchedulerError("the scheduler does not answer")
+        yield
+        self.scheduler.outage = None
+
+    @asynccontextmanager
+    async def partial(self, object: ObjectRef) -> AsyncIterator[None]:
+        """See the case."""
+        self.scheduler.observe_error = SchedulerError(f"the answer was cut off before {object}")
+        yield
+        self.scheduler.observe_error = None
+
+    async def purge(self, object: ObjectRef) -> None:
+        """See the case."""
+        self.scheduler.purge(object)
+
+    async def say_unknown(self, object: ObjectRef) -> None:
+        """See the case."""
+        self.scheduler.unknown[object.token] = "REVOKED"
+
+    async def lose_node(self, object: ObjectRef) -> None:
+        """See the case."""
+        (found,) = self.scheduler.objects(object.token)
+        self.scheduler.lose_node(found.nodes[0])
 
     async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
         """See the case: the clock goes from one thing that is due to the next."""

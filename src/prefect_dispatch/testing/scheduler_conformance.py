@@ -7,10 +7,11 @@
             yield case
             await case.close()
 
-Run with pytest and pytest-asyncio in its auto mode. One case is one test's fresh world: see :class:`SchedulerCase` for
-what it has to offer, and docs/adapter.md for a whole adapter with its case. The suite knows no scheduler's own words
-and sleeps nowhere: all waiting is the case's, which may turn a clock or poll a cluster. What only some schedulers do
-(run an object again on request, or by themselves) is tested where the capabilities or the case say so.
+Run with pytest and pytest-asyncio in its auto mode. One case is one test's fresh world: see ``scheduler_case.py`` for
+what it has to offer, and docs/adapter.md for a whole adapter with its case. What a case cannot do with its scheduler,
+such as lose a node, is skipped by name: those tests are in ``scheduler_moods.py``. The suite knows no scheduler's own
+words and sleeps nowhere: all waiting is the case's, which may turn a clock or poll a cluster. What only some schedulers
+do (run an object again on request, or by themselves) is tested where the capabilities or the case say so.
 """
 
 from __future__ import annotations
@@ -19,63 +20,20 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol
 
 from prefect_dispatch.errors import SubmitRefused
 from prefect_dispatch.format.names import new_token
 from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.observation import ObjectRef, ObjectState, Observation
-from prefect_dispatch.model.submission_request import SubmissionRequest
-from prefect_dispatch.schedulers.port import Scheduler
+from prefect_dispatch.model.observation import ObjectState
+from prefect_dispatch.testing.scheduler_case import SchedulerCase, assert_consistent, let_others_run
+from prefect_dispatch.testing.scheduler_moods import SchedulerMoods
 
 MANY = 12
 """How many objects are submitted where there should be many; a case has room to run two of them."""
 
 
-class SchedulerCase(Protocol):
-    """One scheduler in a state that the suite can work with: empty, with room for two objects at a time."""
-
-    @property
-    def scheduler(self) -> Scheduler:
-        """The scheduler under test."""
-        ...
-
-    def another(self) -> Scheduler:
-        """The same scheduler as another process would open it."""
-        ...
-
-    def exiting(self, code: int) -> SubmissionRequest:
-        """A new request, with a new token, for a job that soon exits with this code."""
-        ...
-
-    def lasting(self) -> SubmissionRequest:
-        """A new request, with a new token, for a job that runs until it is ended."""
-        ...
-
-    def impossible(self) -> SubmissionRequest:
-        """A new request, with a new token, for more than the scheduler has."""
-        ...
-
-    async def submit_behind(self) -> ObjectRef:
-        """Submit a lasting job that stays queued for as long as the test goes on."""
-        ...
-
-    @property
-    def restarts_by_itself(self) -> bool:
-        """Whether what was preempted and may restart runs again without anybody's request."""
-        ...
-
-    async def preempt(self, object: ObjectRef) -> None:
-        """Have the capacity of a running object taken away; return once the scheduler has begun to."""
-        ...
-
-    async def wait_until(self, object: ObjectRef, state: ObjectState) -> Observation:
-        """Let time pass until the object is in this state; fail after a bound."""
-        ...
-
-
-class SchedulerConformance:
+class SchedulerConformance(SchedulerMoods):
     """The suite. A subclass gives the fixture ``case``."""
 
     async def test_an_object_is_found_by_its_token_from_anywhere(self, case: SchedulerCase) -> None:
@@ -224,7 +182,7 @@ class SchedulerConformance:
 
         said = await case.wait_until(object, ObjectState.ENDED)
         assert said.restart == 0 and [end.cause for end in said.ended] == [Cause.STOPPED]
-        await self._let_others_run(case)
+        await let_others_run(case)
         assert (await case.scheduler.observe([object]))[object] == said
 
     async def test_a_preempted_object_that_may_not_restart_stays_ended(self, case: SchedulerCase) -> None:
@@ -239,7 +197,7 @@ class SchedulerConformance:
 
             said = await case.wait_until(object, ObjectState.ENDED)
             assert said.restart == 0 and [end.cause for end in said.ended] == [Cause.PREEMPTED]
-            await self._let_others_run(case)
+            await let_others_run(case)
             assert (await case.scheduler.observe([object]))[object] == said
 
     async def test_a_restart_by_the_scheduler_has_the_next_number(self, case: SchedulerCase) -> None:
@@ -273,7 +231,7 @@ class SchedulerConformance:
         assert_consistent(said)
         assert said.ended[-1].cause in (Cause.PREEMPTED, Cause.STOPPED)
         assert said.restart == 0 or said.started_at is None
-        await self._let_others_run(case)
+        await let_others_run(case)
         assert (await case.scheduler.observe([object]))[object] == said
 
     async def test_a_stop_of_nothing_is_nothing(self, case: SchedulerCase) -> None:
@@ -335,24 +293,6 @@ class SchedulerConformance:
         assert case.scheduler.log(object) == before
         assert before is None or before.startswith("/")
         assert case.scheduler.log(absent) is None
-
-    async def _let_others_run(self, case: SchedulerCase) -> None:
-        """Let as much happen as it takes another job to run to its end."""
-        other = await case.scheduler.submit(case.exiting(0))
-        await case.wait_until(other, ObjectState.ENDED)
-
-
-def assert_consistent(observation: Observation) -> None:
-    """Check that an observation does not contradict itself; see :class:`Observation`."""
-    numbers = [end.restart for end in observation.ended]
-    assert numbers == sorted(set(numbers)), observation
-    over = observation.state is ObjectState.ENDED
-    assert (numbers[-1:] == [observation.restart]) is over, observation
-    assert all(number <= observation.restart for number in numbers), observation
-    if observation.state is ObjectState.QUEUED:
-        assert observation.nodes == () and observation.started_at is None, observation
-    if observation.state is ObjectState.RUNNING:
-        assert observation.nodes and observation.started_at is not None, observation
 
 
 async def _refusal(call: Awaitable[object]) -> str:
