@@ -43,15 +43,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from ending import ending_what_it_started, folder, number_of, passing_folder
 from overlap_trials.append_only import AppendOnly
 from overlap_trials.design import Design, Setting
 from overlap_trials.highest_step import HighestStep
@@ -75,37 +73,31 @@ FIRST_SEED = 20261130
 def main(arguments: Sequence[str], designs: Mapping[str, Callable[[Setting], Design]] = DESIGNS) -> int:
     """Run the trials that the command line asks for, print what they lost, and leave nothing behind."""
     options = parse(arguments, designs)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     tallies = {}
-    folder = Path(tempfile.mkdtemp(prefix="overlap-", dir=options.folder))
-    try:
+    with passing_folder("overlap-", options.folder) as place:
         for name in options.design:
             begin = time.monotonic()
-            contestant = measure(name, designs[name], folder / "measure")
+            contestant = measure(name, designs[name], place / "measure")
             verdicts: list[tuple[int, Verdict]] = []
             seeds = range(options.seed, options.seed + options.trials)
-            with closing(run_side_by_side(trial_of(contestant, folder), seeds, options.workers)) as results:
+            with closing(run_side_by_side(trial_of(contestant, place), seeds, options.workers)) as results:
                 for seed, verdict in results:
                     verdicts.append((seed, verdict))
                     if options.explain:
                         explain(name, seed, verdict)
                     show_progress(name, len(verdicts), options.trials)
             tallies[name] = tally(sorted(verdicts, key=lambda entry: entry[0]), time.monotonic() - begin)
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps(tallies, indent=2) if options.json else table(tallies))
     return 0
 
 
-def trial_of(contestant: Contestant, folder: Path) -> Callable[[int, int], Verdict]:
-    return lambda worker, seed: run_trial(contestant, draw(seed), folder / f"worker-{worker}")
+def trial_of(contestant: Contestant, place: Path) -> Callable[[int, int], Verdict]:
+    return lambda worker, seed: run_trial(contestant, draw(seed), place / f"worker-{worker}")
 
 
 def parse(arguments: Sequence[str], designs: Mapping[str, Callable[[Setting], Design]]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What is lost when an old execution outlives its replacement's start.")
-    parser.add_argument("--trials", type=positive, default=100, help="trials of each design (default: 100)")
+    parser.add_argument("--trials", type=number_of("trials"), default=100, help="trials of each design (default: 100)")
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="the first trial's seed; the next has the next")
     parser.add_argument(
         "--design",
@@ -113,20 +105,15 @@ def parse(arguments: Sequence[str], designs: Mapping[str, Callable[[Setting], De
         choices=list(designs),
         help="only this design; may be given more than once",
     )
-    parser.add_argument("--workers", type=positive, default=4, help="trials that run at the same time (default: 4)")
-    parser.add_argument("--folder", type=Path, help="where the trials keep their files meanwhile (default: $TMPDIR)")
+    parser.add_argument(
+        "--workers", type=number_of("processes"), default=4, help="trials that run at the same time (default: 4)"
+    )
+    parser.add_argument("--folder", type=folder, help="where the trials keep their files meanwhile (default: $TMPDIR)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--explain", action="store_true", help="say on standard error what each trial lost, and how")
     options = parser.parse_args(arguments)
     options.design = options.design or list(USUAL)
     return options
-
-
-def positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
 
 
 def explain(name: str, seed: int, verdict: Verdict) -> None:
@@ -141,4 +128,5 @@ def show_progress(name: str, done: int, trials: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with ending_what_it_started():
+        sys.exit(main(sys.argv[1:]))

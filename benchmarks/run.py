@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
-from pathlib import Path
 
+from ending import ending_what_it_started, folder, number_of, passing_folder
 from rows import ROWS
 from rows.line import Line
 from rows.machine import load, machine_facts
@@ -24,12 +23,12 @@ def main() -> int:
     """Measure, and print the table or its JSON."""
     options = _parser().parse_args()
     lines: list[Line] = []
-    with tempfile.TemporaryDirectory(prefix="dispatch-speed-", dir=options.folder) as folder:
-        facts = machine_facts(Path(folder))
+    with passing_folder("dispatch-speed-", options.folder) as made:
+        facts = machine_facts(made)
         for name, measure in ROWS.items():
             if options.only and name not in options.only:
                 continue
-            place = Path(folder) / name
+            place = made / name
             place.mkdir()
             tell(f"{name} …")
             setting = Setting(name, place, Scale(options.scale), options.repeat, tell)
@@ -48,19 +47,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measures what this project promises of its speed.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--only", metavar="ROW", action="append", choices=list(ROWS), help="this row only; repeatable")
-    parser.add_argument("--repeat", metavar="N", type=_count, help="pairs per row (default: what each row needs)")
+    parser.add_argument(
+        "--repeat", metavar="N", type=number_of("pairs"), help="pairs per row (default: what each row needs)"
+    )
     parser.add_argument(
         "--scale", choices=[scale.value for scale in Scale], default="full", help="small: a glance, too small to judge"
     )
-    parser.add_argument("--folder", metavar="FOLDER", help="where to measure: ratios depend on the file system")
+    parser.add_argument(
+        "--folder", metavar="FOLDER", type=folder, help="where to measure: ratios depend on the file system"
+    )
     return parser
 
 
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of pairs; use 1 or more")
-    return int(text)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    with ending_what_it_started():
+        sys.exit(main())

@@ -10,6 +10,8 @@ import time
 from collections import Counter
 from typing import Any
 
+from ending import ending_what_it_started, number_of
+
 from prefect_dispatch.testing.simulator import simulate
 
 SHOWN = 20
@@ -39,6 +41,7 @@ def run_side_by_side(first: int, count: int, workers: int) -> dict[str, Any]:
             [sys.executable, __file__, "--from", str(first + done), "--seeds", str(min(share, count - done)), "--json"],
             stdout=subprocess.PIPE,
             text=True,
+            process_group=0,  # A terminal's interruption is for the one that ends them all.
         )
         for done in range(0, count, share)
     ]
@@ -81,9 +84,9 @@ def show(result: dict[str, Any]) -> None:
 def main() -> int:
     """Run what the command line asks for; 1 if a seed failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
+    parser.add_argument("--seeds", type=number_of("seeds"), default=1000, help="how many seeds to run")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them")
-    parser.add_argument("--workers", type=int, default=1, help="in how many processes")
+    parser.add_argument("--workers", type=number_of("processes"), default=1, help="in how many processes")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed, and print every step")
     options = parser.parse_args()
@@ -103,4 +106,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with ending_what_it_started():
+        sys.exit(main())

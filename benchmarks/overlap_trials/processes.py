@@ -11,7 +11,8 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM)
+from ending import INTERRUPTIONS
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)

@@ -12,8 +12,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from ending import INTERRUPTIONS
+
 from overlap_trials.judge import Verdict
-from overlap_trials.processes import INTERRUPTIONS, fork, take_in_orphans
+from overlap_trials.processes import fork, take_in_orphans
 
 
 class WorkerFailed(Exception):
@@ -55,7 +57,8 @@ def run_side_by_side(
 
 
 def _work(work: Callable[[int, int], Verdict], number: int, seeds: Sequence[int], end: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Its parent hears it too, and says what to do.
+    for interruption in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(interruption, signal.SIG_IGN)  # Its parent hears it too, and says what to do.
     signal.signal(signal.SIGTERM, lambda received, frame: sys.exit(128 + received))
     with open(end, "wb", buffering=0) as pipe:
         for seed in seeds:

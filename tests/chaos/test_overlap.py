@@ -160,7 +160,9 @@ def test_a_reader_gets_rates_and_for_a_zero_the_bound_that_it_proves(start: Any)
     assert "rule of three" in printed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda number: number.name
+)
 def test_whatever_ends_the_script_ends_its_writers_the_stopped_ones_too(start: Any, number: signal.Signals) -> None:
     # given trials that are going on
     run = start(SCRIPT, "--trials", "1000", "--design", "append_only")
@@ -170,7 +172,7 @@ def test_whatever_ends_the_script_ends_its_writers_the_stopped_ones_too(start: A
     printed, said = run.process.communicate(timeout=30)
     # then it says nothing more, and all that it had started is gone; where it could, it took its files away too
     assert (printed, said) == ("", "")
-    assert run.process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    assert run.process.returncode == (-9 if number is signal.SIGKILL else 128 + number)
     if number is signal.SIGKILL:
         until(lambda: run.left() == [], "all writers are gone")
     else:
