@@ -7,11 +7,12 @@ from contextlib import suppress
 
 import pytest
 
-from prefect_dispatch.errors import Absent, Ambiguous, Exists, UnusableCheckpoint
+from prefect_dispatch.errors import Absent, Ambiguous, Exists, SchedulerError, SubmitRefused, UnusableCheckpoint
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.model import fold, next_step
-from prefect_dispatch.model.facts import Abandoned, Ended, Observed, Retired, Submitted
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import Abandoned, Ended, Observed, Requeueing, Retired, Submitted
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.state import Landing
 from prefect_dispatch.stores import lineage_root, pin, publisher, resume
@@ -287,6 +288,92 @@ def a_deleted_save_counts_as_whole(patch: Patch) -> None:
     patch.setattr(pin, "_import", import_whatever)
 
 
+def others_requeue_too(patch: Patch) -> None:
+    """Whoever waits for a restart that was decided makes the call."""
+    poll = Supervisor._poll
+
+    async def poll_and_requeue(self, opened, state, step):
+        newest = state.newest
+        if newest and newest.object and newest.requeueing is not None and "restart the object" in step.why:
+            with suppress(SchedulerError):
+                await self._scheduler.requeue(newest.object, newest.requeueing)
+        await poll(self, opened, state, step)
+
+    patch.setattr(Supervisor, "_poll", poll_and_requeue)
+
+
+def a_requeue_comes_before_its_intent(patch: Patch) -> None:
+    """The call first, then the fact."""
+
+    async def requeue_first(self, opened, step):
+        await self._scheduler.requeue(step.submission.object, step.restart)
+        await self._append(Requeueing(n=step.submission.n, restart=step.restart))
+
+    patch.setattr(Supervisor, "_requeue", requeue_first)
+
+
+def a_requeue_does_not_look_again(patch: Patch) -> None:
+    """What was observed before the intent is enough."""
+
+    async def requeue_blindly(self, opened, step):
+        await self._append(Requeueing(n=step.submission.n, restart=step.restart))
+        with suppress(SubmitRefused):
+            await self._scheduler.requeue(step.submission.object, step.restart)
+
+    patch.setattr(Supervisor, "_requeue", requeue_blindly)
+
+
+def the_index_keeps_what_is_finished(patch: Patch) -> None:
+    """Nobody takes a lineage out of the index of open ones."""
+    patch.setattr(Record, "_unmark_open", lambda self: None)
+
+
+def the_index_never_has_it(patch: Patch) -> None:
+    """Nobody writes a lineage into the index of open ones."""
+    patch.setattr(Record, "_mark_open", lambda self: None)
+
+
+def delays_are_skipped(patch: Patch) -> None:
+    """The next execution does not wait for its rule's delay."""
+
+    def over_at_once(self, state):
+        now = self._clock.now()
+        return now if state.not_before is None else max(now, state.not_before)
+
+    patch.setattr(Supervisor, "_time_for", over_at_once)
+
+
+def a_stop_between_executions_is_passed_over(patch: Patch) -> None:
+    """A stop that finds nothing to end is forgotten, and the next execution begins."""
+    decide = advance.next_step
+
+    def decide_without_the_stop(state, now, capabilities):
+        idle = state.stop is not None and state.newest is not None and not state.newest.unsettled
+        return decide(state.model_copy(update={"stop": None}) if idle else state, now, capabilities)
+
+    patch.setattr(advance, "next_step", decide_without_the_stop)
+
+
+def a_lost_node_is_a_preemption(patch: Patch) -> None:
+    """One cause is recorded for another."""
+    patch.setattr(advance, "cause_of", renaming(Cause.NODE_LOST))
+
+
+def a_failure_is_a_preemption(patch: Patch) -> None:
+    """A program that failed is taken for one that was preempted."""
+    patch.setattr(advance, "cause_of", renaming(Cause.FAILED))
+
+
+def an_administrators_stop_is_a_preemption(patch: Patch) -> None:
+    """What was stopped at the scheduler runs again."""
+    patch.setattr(advance, "cause_of", renaming(Cause.STOPPED))
+
+
+def renaming(wrong: Cause):
+    cause_of = advance.cause_of
+    return lambda ended, word: Cause.PREEMPTED if cause_of(ended, word) is wrong else cause_of(ended, word)
+
+
 MUTATIONS = (
     others_submit_too,
     a_lost_append_is_made_behind_what_came,
@@ -309,6 +396,16 @@ MUTATIONS = (
     a_choice_does_not_end_what_runs,
     stops_are_forgotten,
     a_deleted_save_counts_as_whole,
+    others_requeue_too,
+    a_requeue_comes_before_its_intent,
+    a_requeue_does_not_look_again,
+    the_index_keeps_what_is_finished,
+    the_index_never_has_it,
+    delays_are_skipped,
+    a_stop_between_executions_is_passed_over,
+    a_lost_node_is_a_preemption,
+    a_failure_is_a_preemption,
+    an_administrators_stop_is_a_preemption,
 )
 
 

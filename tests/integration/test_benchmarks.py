@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from support.environment import environment_without
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from prefect_dispatch.model.causes import SCHEDULER_RESTARTS
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.state import Landing
-from prefect_dispatch.model.steps import Held, Poll
+from prefect_dispatch.model.steps import Done, Finish, Held, Poll
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.testing.simulator.recount import Recount
 from prefect_dispatch.testing.simulator.truth import Truth
@@ -116,10 +116,23 @@ def g7_nobody_holds_what_the_scheduler_runs(took: Took) -> str | None:
     return None
 
 
+def g12_a_finished_lineage_is_out_of_the_index(took: Took) -> str | None:
+    """Whoever finished it, or looked at it after that, has taken it out."""
+    state, step = took.advanced.state, took.advanced.step
+    if state.finished is None or took.advanced.trouble or not took.truth.entries:
+        return None
+    own = took.truth.writers.get(took.truth.entries[-1].by) == took.actor
+    looked = isinstance(step, Done) or (isinstance(step, Finish) and took.advanced.moved and own)
+    if not looked or not took.truth.is_in_index():
+        return None
+    return "the lineage is finished, and the index of open ones still has it"
+
+
 ON_ADVANCE = (
     g6_all_supervisors_fold_alike,
     g5_what_turns_up_is_found,
     g13_what_is_to_end_is_asked_to,
     g5_the_last_restart_is_not_the_schedulers,
     g7_nobody_holds_what_the_scheduler_runs,
+    g12_a_finished_lineage_is_out_of_the_index,
 )

@@ -32,12 +32,14 @@ class Appended:
         truth: what really happened until then, without it.
         entry: the fact.
         actor: who appended it.
+        at: when, in seconds since the beginning.
         recount: what the facts before it allow.
     """
 
     truth: Truth
     entry: Entry
     actor: str
+    at: float
     recount: Recount
 
     @property

@@ -29,6 +29,7 @@ class Recount:
     Attributes:
         spent: how often each cause has ended an execution of what was then the newest submission.
         last: the cause of the last such end; None once it was acted upon.
+        last_seq: the place of the fact that told of it.
         fruitless: how many ends in a row came without a new publication.
         word: a person's word since the last submission or requeue; None where there is none.
         base: what is to be resumed from.
@@ -39,6 +40,8 @@ class Recount:
     def __init__(self) -> None:
         self.spent: Counter[Cause] = Counter()
         self.last: Cause | None = None
+        self.last_seq = 0
+        self._seq = 0
         self.fruitless = 0
         self.word: HoldLifted | None = None
         self.base, self.floor = "latest", 0
@@ -66,6 +69,7 @@ class Recount:
 
     def take(self, entry: Entry) -> None:
         """Count one more fact."""
+        self._seq = entry.seq
         match entry.fact:
             case Opened(plan=plan, base=base, floor=floor):
                 self._blind, self.base, self.floor = plan.count_every_execution, base, floor
@@ -109,4 +113,4 @@ class Recount:
     def _charge(self, n: int, cause: Cause) -> None:
         if n == self.newest:
             self.spent[cause] += 1
-            self.last = cause
+            self.last, self.last_seq = cause, self._seq

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect_dispatch.format.documents import decode
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.publication import Publication
-from prefect_dispatch.model.facts import Entry, Submitting
+from prefect_dispatch.model.facts import Entry, Requeueing, Submitted, Submitting
 from prefect_dispatch.model.fold import apply
 from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.model.submission_request import SubmissionRequest
@@ -13,6 +13,7 @@ from prefect_dispatch.stores.layout import CLAIMS, EXEC, META, PUBLICATIONS, RES
 from prefect_dispatch.stores.pin import Pin
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.testing.simulator.checks_advance import ON_ADVANCE, Took
+from prefect_dispatch.testing.simulator.checks_decisions import ON_DECISION
 from prefect_dispatch.testing.simulator.checks_record import ON_FACT, Appended
 from prefect_dispatch.testing.simulator.checks_store import ON_PIN, ON_RUN, ON_TOUCH, Touched, read_save
 from prefect_dispatch.testing.simulator.recount import Recount
@@ -43,8 +44,8 @@ class Referee:
         told = entry.fact.model_dump(mode="json", exclude={"kind", "spec", "plan"}, exclude_defaults=True)
         stage.note(f"   fact {entry.seq}: {entry.fact.kind} {told}")
         stage.happen(f"fact {entry.fact.kind}")
-        appended = Appended(truth, entry, actor, self._recount)
-        for check in ON_FACT:
+        appended = Appended(truth, entry, actor, stage.kernel.now, self._recount)
+        for check in (*ON_FACT, *ON_DECISION):
             self._found(check.__name__, check(appended))
         truth.known[actor][entry.seq] = stage.moment
         truth.written_at[entry.seq] = stage.kernel.now
@@ -181,6 +182,27 @@ class SupervisorWatch:
 
     def requeues(self, object: ObjectRef, expected_restart: int) -> None:
         """It calls requeue."""
+        referee, truth = self._referee, self._referee.truth
+        truth.requeues[object, expected_restart].append(self._actor)
+        who = f"{self._actor} requeues {object} as r{expected_restart}"
+        facts = [entry.fact for entry in truth.entries]
+        numbers = {fact.n for fact in facts if isinstance(fact, Submitted) and fact.object == object}
+        intents = [
+            entry
+            for entry in truth.entries
+            if isinstance(entry.fact, Requeueing)
+            and entry.fact.n in numbers
+            and entry.fact.restart == expected_restart
+            and entry.by == self._writer
+        ]
+        if not intents:
+            referee.stage.violate("g5_only_its_author_requeues", f"{who}, which it did not decide")
+            return
+        if len(truth.requeues[object, expected_restart]) > 1:
+            referee.stage.violate("g5_requeued_once", f"{who}, which was requeued before")
+        asked_at = truth.query_began.get(self._actor, -1)
+        if asked_at < truth.known[self._actor][intents[-1].seq]:
+            referee.stage.violate("g5_requeued_after_observing_again", f"{who}, and has not looked since it decided so")
 
 
 class ExecutionWatch:

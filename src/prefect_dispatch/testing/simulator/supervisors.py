@@ -43,6 +43,7 @@ class Office:
         self.referee = referee
         self._store = store
         self._index = MemoryStore("memory://index")
+        referee.truth.index = self._index.ledger("open")
 
     def record(self, actor: str, clock: Clock) -> tuple[Record, SupervisorWatch]:
         """A connection of an actor's own, with an id of its own."""

@@ -13,6 +13,7 @@ from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.pin import Pin
+from prefect_dispatch.stores.port import Ledger
 from prefect_dispatch.testing.memory_object import MemoryObject
 from prefect_dispatch.testing.memory_scheduler import MemoryScheduler
 
@@ -83,6 +84,9 @@ class Truth:
         claims: attempts by epoch.
         executions: executions by attempt.
         clocks_agree: whether all wall clocks were within the scheduler's bound all the time.
+        skew: how many seconds the wall clocks were apart at most.
+        index: the ledger of open lineages; None as long as nobody has opened an office.
+        requeues: for each object and restart, who called requeue.
     """
 
     scheduler: MemoryScheduler
@@ -104,11 +108,18 @@ class Truth:
     claims: dict[Epoch, str] = field(default_factory=dict)
     executions: dict[str, Ran] = field(default_factory=dict)
     clocks_agree: bool = True
+    skew: float = 0.0
+    index: Ledger | None = None
+    requeues: dict[tuple[ObjectRef, int], list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def state(self) -> LineageState:
         """What the whole record folds to."""
         return self.states[-1]
+
+    def is_in_index(self) -> bool:
+        """Whether the index of open lineages has an entry."""
+        return self.index is None or bool(self.index.names())
 
     def object(self, reference: ObjectRef) -> MemoryObject | None:
         """An object, whether the scheduler has forgotten it or not; None where it has not landed yet."""
