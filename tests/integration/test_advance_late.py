@@ -9,7 +9,7 @@ from datetime import timedelta
 from prefect_dispatch.errors import Ambiguous, SchedulerError
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Outcome, Resolution, StopRequested
-from prefect_dispatch.model.observation import Exit
+from prefect_dispatch.model.observation import Exit, ObjectRef
 from prefect_dispatch.model.state import Landing
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.supervisor.advance import Supervisor
@@ -335,3 +335,57 @@ async def test_a_requeue_that_comes_after_the_end_is_stopped():
 
     # then what it made run again is stopped
     assert stage.scheduler.stop_calls == [(state.newest.object, None)]
+
+
+async def before_the_last_restart(stage: Stage) -> ObjectRef:
+    """An object in its first restart, whose next one would be the last that the budget allows."""
+    advanced = await stage.supervisor.advance()
+    reference = stage.scheduler.object_of(advanced.state.newest.token)
+    stage.scheduler.start(reference)
+    await stage.settle()
+    stage.scheduler.restart(reference)
+    while advanced.state.newest.newest is None or advanced.state.newest.newest.restart == 0:
+        advanced = await stage.supervisor.advance()
+    stage.scheduler.start(reference)
+    return reference
+
+
+TWO_RESTARTS = {"preempted": {"action": "requeue", "budget": 2}}
+
+
+async def test_a_switch_that_is_turned_off_in_time_is_noted() -> None:
+    stage = Stage(recovery=TWO_RESTARTS)
+    await before_the_last_restart(stage)
+
+    state = await stage.settle()
+
+    assert state.newest.restarts_forbidden and not state.newest.may_restart
+
+
+async def test_a_switch_that_is_turned_off_while_an_object_is_ending_may_come_too_late() -> None:
+    # given an object that the scheduler is ending already when its restarts are forbidden
+    stage = Stage(recovery=TWO_RESTARTS)
+    reference = await before_the_last_restart(stage)
+    stage.scheduler.begin_ending(reference)
+    # when that is done
+    state = await stage.settle()
+    # then it may run again all the same, and is retired before another takes its place
+    assert state.newest.may_restart and not state.newest.restarts_forbidden
+    stage.scheduler.end(reference, Cause.PREEMPTED)
+    await stage.settle()
+    stage.clock.turn(SCRIPTED.restart_bound + timedelta(seconds=1))
+    state = await stage.settle()
+    assert state.newest.n == 2 and state.submission(0, 1).retired
+
+
+async def test_an_object_that_vanishes_before_its_switch_is_turned_off_is_told() -> None:
+    # given an object that is not there any more when its restarts are to be forbidden
+    stage = Stage(recovery=TWO_RESTARTS)
+    reference = await before_the_last_restart(stage)
+    stage.scheduler.purge(reference)
+    # when two full answers, a bound apart, do not know it
+    await stage.settle()
+    stage.clock.turn(SCRIPTED.observe_bound + timedelta(seconds=1))
+    state = await stage.settle()
+    # then it has vanished
+    assert state.submission(0, 1).newest.ended.cause is Cause.VANISHED

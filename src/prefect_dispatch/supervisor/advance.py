@@ -221,7 +221,7 @@ class Supervisor:
             case Requeue():
                 await self._requeue(opened, step)
             case ForbidRestarts():
-                await self._forbid_restarts(step.submission)
+                await self._forbid_restarts(opened, step.submission)
             case Retire():
                 await self._retire(opened, step.submission)
             case Poll():
@@ -346,11 +346,28 @@ class Supervisor:
         else:
             self._memory.calls.append(OwnCall(submission, submission.object))
 
-    async def _forbid_restarts(self, submission: SubmissionState) -> None:
-        if submission.object is None:
+    async def _forbid_restarts(self, opened: Opened, submission: SubmissionState) -> None:
+        """Turn the switch off, and note it only where it came in time.
+
+        What the scheduler is ending already may have its next restart decided, which no switch takes back: then the
+        note would let another object be submitted beside it.
+        """
+        reference, newest = submission.object, submission.newest
+        if reference is None:
             return
-        await self._forbid(submission.object)
-        await self._append(RestartsForbidden(n=submission.n), submission.generation)
+        await self._forbid(reference)
+        asked_at = self._clock.monotonic()
+        seen = (await self._scheduler.observe([reference])).get(reference)
+        if seen is None:
+            if self._absent_long_enough(reference, asked_at):
+                await self._take_news(opened, submission, vanished(submission))
+            return
+        self._memory.absent_since.pop(reference, None)
+        here = newest.restart if newest is not None else 0
+        if seen.state in (ObjectState.QUEUED, ObjectState.RUNNING) and seen.restart == here:
+            await self._append(RestartsForbidden(n=submission.n), submission.generation)
+        else:
+            await self._take_news(opened, submission, news(submission, seen))
 
     async def _forbid(self, object: ObjectRef) -> None:
         reach("set-restarts")

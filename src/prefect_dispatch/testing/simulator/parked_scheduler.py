@@ -71,6 +71,8 @@ class ParkedScheduler:
         """See the port. What becomes of it is drawn anew for each call."""
         self._watcher.asks_to_submit(request)
         what = f"submit {request.name}"
+        # The caller may stand still right before its call goes out.
+        self._stage.pause()
         await self._travel()
         self._may_fail(what)
         if self._scheduler.outage is not None:
