@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 import signal
@@ -58,7 +59,7 @@ def test_a_job_that_is_preempted_twice_is_one_flow_run_with_three_tries(operator
     assert set(artifacts) >= {"plan-digits", "execution-digits", "lineage-digits", "timeline-digits", "progress-digits"}
     assert len(artifacts["execution-digits"]) == 3
     assert "g0n1r0" in artifacts["execution-digits"][0].data
-    assert "openjd_status: step" in artifacts["execution-digits"][0].data
+    assert "openjd_status: step" in html.unescape(artifacts["execution-digits"][0].data)
     rows = artifacts["lineage-digits"][-1].data
     assert "g0n3r0" in str(rows)
     picture = artifacts["timeline-digits"][-1].data
