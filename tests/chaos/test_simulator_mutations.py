@@ -46,7 +46,7 @@ def others_submit_too(patch: Patch) -> None:
     async def find_or_submit(self, state, submission):
         if submission.landing is not Landing.INTENDED or not await is_absent(self, submission):
             return await find(self, state, submission)
-        request = request_of(self.lineage, self._record.id(), state.opened, submission)
+        request = request_of(self.lineage, self._record.id(), state.opened, submission, lambda: True)
         reference = await self._scheduler.submit(request)
         await self._append(Submitted(n=submission.n, object=reference), submission.generation)
 
