@@ -50,7 +50,8 @@ def start() -> NoReturn:
     code = main()
     for stream in (sys.stdout, sys.stderr):
         try:
-            stream.flush()
+            if stream is not None:  # A job may be started without one.
+                stream.flush()
         except (OSError, ValueError):
             pass
     os._exit(code)
