@@ -485,3 +485,19 @@ def test_the_helper_runs_under_python_39_without_being_installed(job: Any) -> No
     assert (first.returncode, first.stderr) == (0, b"")
     assert b"weights of step 40" in second.stdout, second.stderr
     assert job.journal("progress") == [{"percent": 50.0}]
+
+
+def test_what_a_command_says_is_written_or_it_fails(job: Any) -> None:
+    job.run("true")
+
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "prefect_dispatch.job", "list", "--json", "--root", str(job.root)],
+            env=job.environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=30,
+        )
+
+    assert ended.returncode == 74
+    assert ended.stderr.count(b"\n") == 1 and b"No space left on device" in ended.stderr

@@ -48,12 +48,16 @@ def start() -> NoReturn:
     what is durable is so already, and no thread has anything to say any more.
     """
     code = main()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:  # A job may be started without one.
-                stream.flush()
-        except (OSError, ValueError):
-            pass
+    try:
+        if sys.stdout is not None:  # A job may be started without it.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        code = code or ExitCode.IO_ERROR
+    except OSError as error:
+        text = f"standard output cannot be written: {error.strerror}; free space there or redirect it"
+        code = _fail(text, ExitCode.IO_ERROR)
+    except ValueError:
+        pass  # The program's end has closed it.
     os._exit(code)
 
 
