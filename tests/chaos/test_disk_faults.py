@@ -190,7 +190,7 @@ def test_a_record_that_goes_away_is_waited_for_and_not_begun_anew(plain: Scene, 
     # when its record goes away, and the scheduler has news
     record.rename(away)
     preempt(plain)
-    until(lambda: "is the file system of the record mounted?" in log_of(plain), "the supervisor misses it")
+    until(lambda: "file system mounted?" in log_of(plain), "the supervisor misses it")
     # then nothing is in its place, and once it is back the same supervisor goes on
     assert not record.exists()
     away.rename(record)
@@ -243,7 +243,7 @@ def test_a_root_that_is_away_when_an_execution_starts_is_an_outage(time: int, pl
     root.rename(away)
     # when another one submits while the root is away
     ended = aside(plain.activate)
-    until(lambda: ended.done() or "is not a lineage's root" in output_of(plain), "the helper says that it is not there")
+    until(lambda: ended.done() or "file system mounted?" in output_of(plain), "the helper says that it is not there")
     # then nothing is begun in its place, and once it is back the job goes on from where it was
     assert not root.exists()
     away.rename(root)
