@@ -203,7 +203,7 @@ def test_a_racer_that_is_killed_on_the_way_leaves_a_whole_name_or_none(
             word = {"claim_and_start": {"attempt": attempt_of(new_token(), 0)}}.get(act, {"word": f"{turn}-{number}"})
             runs.append({"act": act, **own, **word})
         # when half of them are killed within the first milliseconds
-        kills = [[number, (turn % 8 + number) * 0.0004] for number in range(0, processes, 2)]
+        kills = [[number, (turn % 8) * number * 0.0004] for number in range(0, processes, 2)]
         outcomes, _ = racers.race(*runs, kills=kills)
         # then at most one has won, and nothing that anybody reads is half there
         fates.update(run.ended for run in outcomes)
