@@ -191,7 +191,10 @@ def test_a_racer_that_is_killed_on_the_way_leaves_a_whole_name_or_none(
 ):
     epoch, attempt = begin(root, 1)
     fates: Counter[str] = Counter()
-    for turn in range(rounds):
+    for turn in range(20 * rounds):
+        # Where the machine is quick, all may be through before any is killed.
+        if turn >= rounds and fates["killed"]:
+            break
         # given
         own = {
             "append": {"record": str(place / "records")},
