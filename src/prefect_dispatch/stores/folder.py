@@ -33,7 +33,7 @@ _WAYS_OUT = {
 class told_as_store_errors:
     """Turn an operating system's error into a StoreError that names the thing and the way out.
 
-    A class, since around each publication a generator would be a tenth of all that is not the disk's.
+    A class, since a generator costs more, and this stands around each publication.
 
     Raises:
         Absent: for ENOENT.
