@@ -222,6 +222,21 @@ def test_nothing_is_left_when_the_guardian_is_killed_and_the_run_says_so(job: An
     assert job.exit_note().reason is ExitReason.GUARDIAN_LOST
 
 
+def test_a_guardian_that_is_lost_before_it_told_of_the_start_leaves_nothing_and_the_run_says_so(
+    job: Any, alive: Any
+) -> None:
+    """The program may have begun by then: its run is lost, not impossible."""
+    program = "sleep 60 & echo $! > child; exec sleep 60"
+
+    ended = job.run("sh", "-c", program, variables={"DISPATCH_FAILPOINT": "tell-started"})
+
+    assert ended.returncode == 1
+    assert b"its guardian was killed, so its own exit is not known" in ended.stdout
+    assert job.exit_note().reason is ExitReason.GUARDIAN_LOST
+    child = job.folder / "child"
+    assert not child.exists() or not alive(int(child.read_text() or 0))
+
+
 HOPPER = (
     WRITE_PID
     + """

@@ -100,12 +100,14 @@ class Program:
         word, _, rest = program._next_line().partition(b" ")
         if word == b"started":
             program._leader = int(rest)
-            return program
-        number, _, reason = rest.decode("ascii").partition(" ")
-        if word == b"failed" and int(number):
-            reason = os.strerror(int(number))
-        text = f"command {command[0]!r} cannot be executed: {reason or 'its guardian was lost'}"
-        raise UsageError(text) if word == b"failed" and int(number) in _NO_PROGRAM else OSError(text)
+        elif word == b"failed":
+            number, _, reason = rest.decode("ascii").partition(" ")
+            if int(number):
+                reason = os.strerror(int(number))
+            text = f"command {command[0]!r} cannot be executed: {reason}"
+            raise UsageError(text) if int(number) in _NO_PROGRAM else OSError(text)
+        # No word at all: the guardian was lost, and the program may have begun. The next look at its reports ends that.
+        return program
 
     def notify(self, number: int) -> None:
         """Send a signal to the program's process group."""
