@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from prefect_dispatch.model.next_step import next_step
 from prefect_dispatch.model.state import Execution, Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import Append, Done, Finish, Held
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
@@ -69,7 +68,7 @@ async def drive(
             continue
         if carrier is not None and state.carried_by not in (None, carrier):
             return TakenOver(state, str(state.carried_by))
-        due = next_step(state, supervisor.clock.now(), supervisor.capabilities)
+        due = supervisor.due(state)
         if isinstance(due, Done):
             return JobOver(state)
         if isinstance(due, Held) and isinstance(advanced.step, Held):

@@ -122,6 +122,8 @@ class Office:
         stage, random = self.referee.stage, self.referee.stage.random
         if state.hold is not None:
             resolution = random.choices(tuple(Resolution), LIKES)[0]
+            if state.hold.opened.state_unknown:
+                stage.happen("person asked about an unknown state")
             stage.kernel.sleep(random.choice(THINKS))
             if resolution is Resolution.RUN_AGAIN:
                 stage.happen("lift run_again")
