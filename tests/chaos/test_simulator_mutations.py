@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -79,9 +80,7 @@ def what_was_abandoned_is_forgotten(patch: Patch) -> None:
     def poll_known(here, **asked):
         step = poll(here, **asked)
         known = tuple(each for each in step.find if each.landing is not Landing.ABANDONED)
-        return next_step.Poll(
-            observe=step.observe, find=known, stop=step.stop, needs=step.needs, wake_at=step.wake_at, why=step.why
-        )
+        return replace(step, find=known)
 
     patch.setattr(next_step, "_poll", poll_known)
 
@@ -279,7 +278,7 @@ def stops_are_forgotten(patch: Patch) -> None:
 
     def poll_kindly(here, **asked):
         step = poll(here, **asked)
-        return next_step.Poll(observe=step.observe, find=step.find, wake_at=step.wake_at, why=step.why)
+        return replace(step, stop=())
 
     patch.setattr(next_step, "_poll", poll_kindly)
 

@@ -102,7 +102,10 @@ def test_a_program_that_saves_on_the_notice_and_exits_0_is_not_done(job: Any, en
 
 def test_a_program_that_the_same_signal_reached_first_is_not_done(job: Any, end: Any, wait_until: Any) -> None:
     # given a program that ends by a signal that its wrapper has not had yet, as all of a machine's processes get it
-    program = WRITE_PID + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\ntell('leader')\ntime.sleep(60)\n"
+    program = WRITE_PID + (
+        "signal.signal(signal.SIGTERM, lambda *_: (signal.signal(signal.SIGTERM, signal.SIG_IGN), sys.exit(0)))\n"
+        "tell('leader')\ntime.sleep(60)\n"
+    )
     process = job.start(*python(program))
     leader = job.pid("leader")
     # when the wrapper gets it while it sees to that end
