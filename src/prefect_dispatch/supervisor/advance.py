@@ -44,7 +44,8 @@ Tell = Callable[[str], None]
 """Tells a person of what is being waited out."""
 
 
-def _warn(trouble: str) -> None:
+def warn(trouble: str) -> None:
+    """Write it into the log."""
     _log.warning("%s", trouble, extra={"action": "record.trouble"})
 
 
@@ -116,7 +117,7 @@ class Supervisor:
         """Whether something may run by a late call of this process's own that nobody else looks for any more."""
         return self._submitter.owes
 
-    async def read(self, tell: Tell = _warn) -> LineageState:
+    async def read(self, tell: Tell = warn) -> LineageState:
         """Read the record and fold it, without taking a step; a record that has gone away is waited for.
 
         Args:
@@ -154,7 +155,7 @@ class Supervisor:
         except (StoreError, StoreUnreachable) as error:
             if self._last is None:
                 raise
-            self._note_away(error, _warn)
+            self._note_away(error, warn)
             return Advanced(self._last, Poll(why="the record to be reachable"), False, None, str(error))
 
     async def _advance(self) -> Advanced:
@@ -194,7 +195,7 @@ class Supervisor:
         self._note_away(error, tell)
         await self.clock.sleep(self.capabilities.poll_interval.total_seconds())
 
-    async def append(self, fact: Fact, tell: Tell = _warn) -> LineageState:
+    async def append(self, fact: Fact, tell: Tell = warn) -> LineageState:
         """Append a fact of this process's own that holds whatever was appended meanwhile.
 
         A record that has gone away is waited for. If a store failed so that nobody knows whether the fact is there, it

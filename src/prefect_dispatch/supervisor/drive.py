@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prefect_dispatch.model.state import Execution, Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import Append, Done, Finish, Held
-from prefect_dispatch.supervisor.advance import Advanced, Supervisor
+from prefect_dispatch.supervisor.advance import Advanced, Supervisor, Tell, warn
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ async def drive(
     *,
     carrier: str | None,
     after_each: Callable[[Advanced], Awaitable[None]],
+    tell: Tell = warn,
 ) -> Happening:
     """Advance until the execution that is current ends, or the job is held, finished or carried by somebody else.
 
@@ -56,8 +57,9 @@ async def drive(
         supervisor: advances the lineage.
         carrier: the flow run in whose name this is done; None to go on whoever carries it.
         after_each: told of each advance, for progress.
+        tell: told of a record that is away when this begins.
     """
-    over_before = _count_over(await supervisor.read())
+    over_before = _count_over(await supervisor.read(tell))
     while True:
         advanced = await supervisor.advance()
         state = advanced.state

@@ -127,7 +127,7 @@ class Office:
             stage.kernel.sleep(random.choice(THINKS))
             if resolution is Resolution.RUN_AGAIN:
                 stage.happen("lift run_again")
-                run_again(record, actor)
+                run_again(record, state.hold, actor)
                 return
             published = sorted(self.referee.truth.published)
             base = random.choice(published) if resolution is Resolution.CONTINUE_FROM and published else None
