@@ -121,6 +121,8 @@ class Failpoint(enum.Enum):
     """The start of the launcher."""
     LOCAL_DETACH = "local.detach"
     """The launcher's fork, by which it becomes nobody's child."""
+    LOCAL_LIFELINE = "local.lifeline"
+    """The lock that a launcher holds as long as it lives."""
     LOCAL_PROCESS = "local.process"
     """The launcher's process record."""
     LOCAL_NEVER_STARTED = "local.never-started"

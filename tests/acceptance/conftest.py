@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import yaml
@@ -193,6 +194,19 @@ class Operator:
                 return await client.read_task_runs(flow_run_filter=run)
 
         return self.ask(ask)
+
+    def logs(self, flow_run_id: str) -> list[str]:
+        """What a flow run and its tasks have logged."""
+
+        async def ask() -> list[str]:
+            from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+
+            async with get_client() as client:
+                chosen = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[UUID(flow_run_id)]))
+                return [log.message for log in await client.read_logs(log_filter=chosen)]
+
+        logged: list[str] = self.ask(ask)
+        return logged
 
     def artifacts(self, flow_run_id: str) -> dict[str, list[Any]]:
         """The artifacts of a flow run by key, oldest first."""

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import yaml
 from prefect.client.orchestration import get_client
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.states import Scheduled
 
-DEPLOYMENTS = Path(__file__).resolve().parents[2] / "deployments" / "prefect.yaml"
+TREE = Path(__file__).resolve().parents[2]
+DEPLOYMENTS = TREE / "deployments" / "prefect.yaml"
+README = TREE / "README.md"
 
 
 def prefect(operator, *words: str) -> subprocess.CompletedProcess[str]:
@@ -25,10 +33,52 @@ def prefect(operator, *words: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_a_run_of_the_deployment_carries_a_job_to_its_end(operator):
-    # given
+def deploy(operator) -> None:
     prefect(operator, "work-pool", "create", "--type", "process", "local-processes", "--overwrite")
     prefect(operator, "--no-prompt", "deploy", "--prefect-file", str(DEPLOYMENTS), "--all")
+
+
+def first_job() -> dict[str, Any]:
+    """The job of the README, as a person would fill it in."""
+    (text,) = re.findall(r"```yaml\n(lineage: first.*?)```", README.read_text(), re.S)
+    job: dict[str, Any] = yaml.safe_load(text)
+    return job
+
+
+def test_the_form_takes_what_the_command_line_takes(operator):
+    # given
+    deploy(operator)
+    wide = {
+        "lineage": operator.lineage,
+        "command": ["python", "train.py", "--epochs", 40],
+        "recovery": {"vanished": {"action": "resubmit", "budget": 2, "delay": 30}, "final_exit_codes": [3]},
+        "watch_interval": 2,
+        "shared_checkpoint": False,
+    }
+
+    async def ask(job: dict[str, Any]) -> str:
+        """Have the server check a run's parameters, for a time that never comes."""
+        async with get_client() as client:
+            deployment = await client.read_deployment_by_name("supervise/supervise")
+            later = Scheduled(scheduled_time=datetime.now(UTC) + timedelta(days=365))
+            try:
+                run = await client.create_flow_run_from_deployment(deployment.id, parameters={"job": job}, state=later)
+            except PrefectHTTPStatusError as error:
+                return error.response.text
+            await client.delete_flow_run(run.id)
+            return "taken"
+
+    # when
+    misspelt = {**wide, "recovery": {"premepted": {"action": "hold"}}}
+    answers = [operator.ask(lambda job=job: ask(job)) for job in (first_job(), wide, misspelt)]
+    # then
+    assert answers[:2] == ["taken", "taken"]
+    assert "premepted" in answers[2]
+
+
+def test_a_run_of_the_deployment_carries_a_job_to_its_end(operator):
+    # given
+    deploy(operator)
     job = {
         "lineage": operator.lineage,
         "command": ["python", "-c", "print('hello from a form')"],

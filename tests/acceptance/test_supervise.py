@@ -320,3 +320,25 @@ def test_the_readmes_own_program_and_job_do_what_it_says(operator):
     assert "lineage first succeeded" in done.stdout
     assert "first: succeeded" in done.stdout
     assert "published step 30" in done.stdout
+
+
+def test_a_record_that_goes_away_is_waited_for_and_told_of_once(operator, wait_until):
+    # given a running job
+    operator.write_job(PROGRAM, store={"root": "saves", "record_root": "runs"})
+    submit = operator.start("submit", "job.yaml", "--wait")
+    operator.running(1)
+    (carrier,) = operator.carriers()
+
+    def told() -> list[str]:
+        return [text for text in operator.logs(carrier) if "not there any more" in text]
+
+    # when its record is away for a while, which the flow run's log tells
+    operator.runs.rename(operator.folder / "away")
+    wait_until(told)
+    (operator.folder / "away").rename(operator.runs)
+    operator.release()
+    done = operator.finish(submit)
+    # then
+    assert done.returncode == 0, done.stderr
+    assert len(told()) == 1
+    assert len(operator.objects()) == 1

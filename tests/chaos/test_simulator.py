@@ -41,6 +41,7 @@ NASTY = {
     "lost reply of a store",
     "out of memory",
     "outage of the scheduler",
+    "person asked about an unknown state",
     "preemption",
     "process killed",
     "program failure",
@@ -60,6 +61,7 @@ NASTY = {
     "store failure",
     "submission that never lands",
     "supervisor that gave up",
+    "unexplained notice",
     "unknown word",
     "very late landing",
 }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from prefect_dispatch.errors import Absent, Ambiguous, Exists, SchedulerError, SubmitRefused, UnusableCheckpoint
+from prefect_dispatch.format.exit_codes import ExitCode
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.model import fold, next_step
@@ -24,6 +26,7 @@ from prefect_dispatch.supervisor import advance, observing
 from prefect_dispatch.supervisor.access import Access
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.observing import Observer
+from prefect_dispatch.supervisor.own_time import OwnTime
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.request import request_of
 from prefect_dispatch.supervisor.stopping import Stopper
@@ -77,7 +80,7 @@ def what_was_abandoned_is_forgotten(patch: Patch) -> None:
     def poll_known(here, **asked):
         step = poll(here, **asked)
         known = tuple(each for each in step.find if each.landing is not Landing.ABANDONED)
-        return next_step.Poll(observe=step.observe, find=known, stop=step.stop, wake_at=step.wake_at, why=step.why)
+        return replace(step, find=known)
 
     patch.setattr(next_step, "_poll", poll_known)
 
@@ -157,7 +160,7 @@ def restarts_are_never_forbidden(patch: Patch) -> None:
 def the_old_object_is_not_retired(patch: Patch) -> None:
     """An object counts as retired without having been told anything."""
 
-    async def say_so(self, opened, submission):
+    async def say_so(self, state, submission):
         await self._access.append(Retired(n=submission.n), submission.generation)
 
     patch.setattr(Stopper, "retire", say_so)
@@ -254,12 +257,12 @@ def unknown_is_the_end(patch: Patch) -> None:
     """A word that nobody knows is taken for the object's absence."""
     observe = Observer.observe
 
-    async def observe_hastily(self, opened, submissions):
+    async def observe_hastily(self, state, submissions):
         for each in submissions:
             seen = (await self._access.scheduler.observe([each.object])).get(each.object)
             if seen is not None and seen.state is ObjectState.UNKNOWN:
-                return await self.take(opened, each, None)
-        return await observe(self, opened, submissions)
+                return await self.take(state, each, None)
+        return await observe(self, state, submissions)
 
     patch.setattr(Observer, "observe", observe_hastily)
 
@@ -275,7 +278,7 @@ def stops_are_forgotten(patch: Patch) -> None:
 
     def poll_kindly(here, **asked):
         step = poll(here, **asked)
-        return next_step.Poll(observe=step.observe, find=step.find, wake_at=step.wake_at, why=step.why)
+        return replace(step, stop=())
 
     patch.setattr(next_step, "_poll", poll_kindly)
 
@@ -296,12 +299,12 @@ def others_requeue_too(patch: Patch) -> None:
     """Whoever waits for a restart that was decided makes the call."""
     poll = Supervisor._poll
 
-    async def poll_and_requeue(self, opened, state, step):
+    async def poll_and_requeue(self, state, step):
         newest = state.newest
         if newest and newest.object and newest.requeueing is not None and "restart the object" in step.why:
             with suppress(SchedulerError):
                 await self._access.scheduler.requeue(newest.object, newest.requeueing)
-        await poll(self, opened, state, step)
+        await poll(self, state, step)
 
     patch.setattr(Supervisor, "_poll", poll_and_requeue)
 
@@ -309,7 +312,7 @@ def others_requeue_too(patch: Patch) -> None:
 def a_requeue_comes_before_its_intent(patch: Patch) -> None:
     """The call first, then the fact."""
 
-    async def requeue_first(self, opened, step):
+    async def requeue_first(self, state, step):
         await self._access.scheduler.requeue(step.submission.object, step.restart)
         await self._access.append(Requeueing(n=step.submission.n, restart=step.restart))
 
@@ -319,7 +322,7 @@ def a_requeue_comes_before_its_intent(patch: Patch) -> None:
 def a_requeue_does_not_look_again(patch: Patch) -> None:
     """What was observed before the intent is enough."""
 
-    async def requeue_blindly(self, opened, step):
+    async def requeue_blindly(self, state, step):
         await self._access.append(Requeueing(n=step.submission.n, restart=step.restart))
         with suppress(SubmitRefused):
             await self._access.scheduler.requeue(step.submission.object, step.restart)
@@ -339,12 +342,47 @@ def the_index_never_has_it(patch: Patch) -> None:
 
 def delays_are_skipped(patch: Patch) -> None:
     """The next execution does not wait for its rule's delay."""
+    of = OwnTime.of
+    patch.setattr(OwnTime, "of", lambda self, state: of(self, state).model_copy(update={"not_before": None}))
 
-    def over_at_once(self, state):
-        now = self._access.clock.now()
-        return now if state.not_before is None else max(now, state.not_before)
 
-    patch.setattr(Supervisor, "_time_for", over_at_once)
+def the_wall_clock_is_believed(patch: Patch) -> None:
+    """What follows from a time in the record is judged by a clock that may be hours ahead."""
+    patch.setattr(OwnTime, "of", lambda self, state: state)
+    patch.setattr(OwnTime, "now", lambda self: self._clock.now())
+
+
+def an_end_that_was_asked_for_is_a_success(patch: Patch) -> None:
+    """A program that exits 0 has done its work, whoever asked it to end."""
+    cause_of = observing.cause_of
+
+    def cause_by_exit(ended, word, suspended=False):
+        saved = ended.cause is None and ended.exit is not None and ended.exit.code == ExitCode.SAVED_ON_REQUEST
+        return Cause.COMPLETED if saved else cause_of(ended, word, suspended)
+
+    patch.setattr(observing, "cause_of", cause_by_exit)
+
+
+def what_stays_unknown_is_gone_in_the_end(patch: Patch) -> None:
+    """After a bound nobody is asked about an object that nobody knows anything of."""
+
+    async def take_for_gone(self, state, submissions):
+        bound = self._access.scheduler.capabilities.unknown_bound
+        for each in submissions:
+            unknown = self._unknown.get(each.object)
+            if unknown is not None and unknown.asked_at - unknown.since >= bound and each.live:
+                return await self.take(state, each, None)
+
+    patch.setattr(Observer, "hold_if_unknown", take_for_gone)
+
+
+def a_word_about_an_unknown_object_stops_nothing(patch: Patch) -> None:
+    """What a person gives up is not asked to end."""
+
+    async def just_say_so(self, state, submission):
+        await self._observer.take(state, submission, None)
+
+    patch.setattr(Stopper, "give_up", just_say_so)
 
 
 def a_stop_between_executions_is_passed_over(patch: Patch) -> None:
@@ -375,7 +413,7 @@ def an_administrators_stop_is_a_preemption(patch: Patch) -> None:
 
 def renaming(wrong: Cause):
     cause_of = observing.cause_of
-    return lambda ended, word: Cause.PREEMPTED if cause_of(ended, word) is wrong else cause_of(ended, word)
+    return lambda *said: Cause.PREEMPTED if cause_of(*said) is wrong else cause_of(*said)
 
 
 MUTATIONS = (
@@ -406,6 +444,10 @@ MUTATIONS = (
     the_index_keeps_what_is_finished,
     the_index_never_has_it,
     delays_are_skipped,
+    the_wall_clock_is_believed,
+    an_end_that_was_asked_for_is_a_success,
+    what_stays_unknown_is_gone_in_the_end,
+    a_word_about_an_unknown_object_stops_nothing,
     a_stop_between_executions_is_passed_over,
     a_lost_node_is_a_preemption,
     a_failure_is_a_preemption,

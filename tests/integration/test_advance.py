@@ -431,7 +431,6 @@ async def test_a_job_that_is_queued_for_too_long_is_taken_back_and_held():
         (Exit(code=191), Cause.UNUSABLE_CHECKPOINT),
         (Exit(code=192), Cause.IDENTITY_CHANGED),
         (Exit(code=194), Cause.UNPUBLISHABLE),
-        (Exit(code=195), Cause.SUSPENDED),
     ],
 )
 async def test_the_helpers_own_word_holds(exit, cause):
@@ -444,6 +443,18 @@ async def test_the_helpers_own_word_holds(exit, cause):
     # then
     assert advanced.state.hold.opened.cause is cause
     assert advanced.state.finished is None
+
+
+async def test_an_end_that_somebody_else_asked_for_is_a_preemption():
+    # given
+    stage = Stage(NO_REQUEUE)
+    supervisor = stage.supervisor()
+    await stage.running(supervisor)
+    # when the helper says that it was asked to end, which the scheduler does not know of
+    advanced = await stage.ended(supervisor, exit=Exit(code=195))
+    # then it runs again
+    assert [each.n for each in advanced.state.submissions] == [1, 2]
+    assert advanced.state.spent == {Cause.PREEMPTED: 1}
 
 
 async def test_state_beats_exit_code():

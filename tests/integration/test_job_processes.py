@@ -85,6 +85,39 @@ def test_the_notice_reaches_the_program_as_the_signal_that_it_asked_for(job: Any
     assert job.exit_note().reason is ExitReason.NOTICE
 
 
+def test_a_program_that_saves_on_the_notice_and_exits_0_is_not_done(job: Any, end: Any) -> None:
+    # given
+    program = WRITE_PID + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\ntell('leader')\ntime.sleep(60)\n"
+    process = job.start(*python(program))
+    job.pid("leader")
+    # when
+    process.send_signal(signal.SIGTERM)
+    ended = end(process)
+    # then
+    assert ended.returncode == 195
+    note = job.exit_note()
+    assert (note.exit_code, note.own_exit_code, note.reason) == (0, 195, ExitReason.NOTICE)
+    assert b"it was asked to end, so that it may not be done" in ended.stdout
+
+
+def test_a_program_that_the_same_signal_reached_first_is_not_done(job: Any, end: Any, wait_until: Any) -> None:
+    # given a program that ends by a signal that its wrapper has not had yet, as all of a machine's processes get it
+    program = WRITE_PID + (
+        "signal.signal(signal.SIGTERM, lambda *_: (signal.signal(signal.SIGTERM, signal.SIG_IGN), sys.exit(0)))\n"
+        "tell('leader')\ntime.sleep(60)\n"
+    )
+    process = job.start(*python(program))
+    leader = job.pid("leader")
+    # when the wrapper gets it while it sees to that end
+    process.send_signal(signal.SIGSTOP)
+    os.kill(leader, signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
+    # then
+    assert end(process).returncode == 195
+    assert job.exit_note().reason is ExitReason.NOTICE
+
+
 def test_a_signal_that_was_ignored_from_the_start_is_no_notice(job: Any, end: Any) -> None:
     program = WRITE_PID + "tell('leader')\ntime.sleep(60)\n"
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -21,7 +21,8 @@ from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState
 from prefect_dispatch.model.spec import Resources
 from prefect_dispatch.schedulers import local_object
 from prefect_dispatch.schedulers.local import LocalScheduler
-from prefect_dispatch.schedulers.local_records import Record, create_once, is_alive, read_record, stamp
+from prefect_dispatch.schedulers.local_identity import is_alive
+from prefect_dispatch.schedulers.local_records import Record, create_once, read_record, stamp
 from prefect_dispatch.testing.local_laboratory import COUNTED, LONG, OBEDIENT, STUBBORN, LocalLaboratory
 
 
@@ -244,6 +245,29 @@ print(seen.state, seen.evidence)
 """
 
 
+NAMESPACES = ("--pid", "--time --boottime=100000", "--time --boottime=-10", "--pid --time --boottime=100000")
+"""Where a container may look from, as unshare(1) makes it."""
+
+
+async def _look_from(namespace: str, laboratory: LocalLaboratory, object: ObjectRef) -> str:
+    """What a process in another namespace sees of an object."""
+    look = [sys.executable, "-c", LOOK, str(laboratory.state_folder), object.model_dump_json()]
+    apart = ["unshare", *namespace.split(), "--fork", "--kill-child"]
+    mounted = ["--mount-proc"] if "--pid" in namespace else []
+    seen = await asyncio.to_thread(subprocess.run, [*apart, *mounted, *look], capture_output=True, text=True)
+    if "unshare:" in seen.stderr:
+        pytest.skip(f"a new namespace takes root here: {seen.stderr.strip()}")
+    assert seen.returncode == 0, seen.stderr
+    return seen.stdout
+
+
+def _open_files(pid: int) -> list[str]:
+    try:
+        return [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return []
+
+
 class TestLoss:
     async def test_of_the_launcher_is_a_lost_node_and_takes_the_job_along(self, laboratory: LocalLaboratory) -> None:
         scheduler = laboratory.scheduler()
@@ -260,7 +284,7 @@ class TestLoss:
         ("change", "evidence"),
         [
             ({"boot": "an-earlier-boot"}, "the machine was restarted"),
-            ({"start_time": 1}, "recorded no exit"),
+            ({"start_time": 1, "locked": False}, "recorded no exit"),
         ],
     )
     async def test_is_told_by_the_processs_identity(
@@ -293,22 +317,60 @@ class TestLoss:
         await scheduler.stop(object, None)
         assert (await laboratory.look(scheduler, object)).ended[0].cause is Cause.STOPPED
 
-    async def test_is_not_told_from_another_pid_namespace(self, laboratory: LocalLaboratory) -> None:
-        # Given a running job
+    @pytest.mark.parametrize("namespace", NAMESPACES)
+    async def test_is_told_from_any_namespace(self, laboratory: LocalLaboratory, namespace: str) -> None:
+        # given a job with a time limit that is far away
+        scheduler = laboratory.scheduler()
+        object = await scheduler.submit(
+            laboratory.request(*STUBBORN, resources=Resources(time_limit=timedelta(hours=1)))
+        )
+        await laboratory.ready()
+
+        # then a container sees it run, where its pid is nobody's or the time since boot another one
+        seen = await _look_from(namespace, laboratory, object)
+        assert seen.startswith("running")
+
+        # and sees that it is lost
+        os.kill(laboratory.launcher(object), signal.SIGKILL)
+        await laboratory.until(lambda: not laboratory.launchers(object), "the launcher is gone")
+        assert "recorded no exit" in await _look_from(namespace, laboratory, object)
+
+    @pytest.mark.parametrize("namespace", NAMESPACES)
+    async def test_is_not_told_from_another_namespace_without_a_lock(
+        self, laboratory: LocalLaboratory, namespace: str
+    ) -> None:
+        # given a running job whose launcher could not lock anything
         scheduler = laboratory.scheduler()
         object = await scheduler.submit(laboratory.request(*STUBBORN))
         await laboratory.ready()
+        self._tamper(laboratory, object, {"locked": False})
 
-        # When a process of a container looks, in which its pid is nobody's
-        look = [sys.executable, "-c", LOOK, str(laboratory.state_folder), object.model_dump_json()]
-        apart = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *look]
-        seen = await asyncio.to_thread(subprocess.run, apart, capture_output=True, text=True)
-        if "unshare:" in seen.stderr:
-            pytest.skip(f"a new PID namespace takes root here: {seen.stderr.strip()}")
-
-        # Then it can tell nothing, and the job goes on
-        assert seen.stdout.startswith("unknown") and "PID namespace" in seen.stdout, seen.stderr
+        # then a container can tell nothing, and the job goes on
+        assert "another namespace" in await _look_from(namespace, laboratory, object)
         assert (await laboratory.look(scheduler, object)).state is ObjectState.RUNNING
+
+    @pytest.mark.parametrize("namespace", NAMESPACES)
+    async def test_of_a_start_is_not_told_early_from_another_namespace(
+        self, laboratory: LocalLaboratory, namespace: str
+    ) -> None:
+        # given a launcher that is coming up
+        scheduler = laboratory.scheduler()
+        object = await scheduler.submit(laboratory.request(*STUBBORN))
+        await laboratory.ready()
+        laboratory.records(object).process.rename(laboratory.folder / "process")
+
+        # then who looks from a container waits for it as long as anybody
+        assert (await _look_from(namespace, laboratory, object)).startswith("queued being started")
+
+    async def test_is_seen_although_the_job_s_processes_live_on(self, laboratory: LocalLaboratory) -> None:
+        # given a running job, of whose processes none may keep the launcher's lock
+        scheduler = laboratory.scheduler()
+        object = await scheduler.submit(laboratory.request(*STUBBORN))
+        await laboratory.ready()
+        lock = str(laboratory.records(object).alive)
+        # then
+        holders = [pid for pid in laboratory.started() if lock in _open_files(pid)]
+        assert holders == [laboratory.launcher(object)]
 
     async def test_is_not_told_of_a_launcher_that_recorded_the_exit_just_now(
         self, laboratory: LocalLaboratory, monkeypatch: pytest.MonkeyPatch
@@ -318,7 +380,7 @@ class TestLoss:
         object = await scheduler.submit(laboratory.request(*STUBBORN))
         await laboratory.ready()
 
-        def exits_meanwhile(process: Record) -> bool:
+        def exits_meanwhile(process: Record, lock: Path) -> bool:
             create_once(laboratory.records(object).exit, {"code": 0, **stamp()})
             return False
 
@@ -326,6 +388,18 @@ class TestLoss:
 
         # then it is the exit that counts
         assert (await laboratory.look(scheduler, object)).ended[0].exit == Exit(code=0)
+
+    async def test_of_a_job_that_a_shutdown_ends_is_a_preemption(self, laboratory: LocalLaboratory) -> None:
+        # given a wrapper that has nothing to say when it is asked to end, as early in its life
+        scheduler = laboratory.scheduler()
+        deaf = LocalScheduler(laboratory.state_folder, 1, LONG, ("sh", "-c", "touch ready-a; exec sleep 60"))
+        object = await deaf.submit(laboratory.request("true"))
+        await laboratory.ready()
+        # when the machine asks its launcher to end
+        os.kill(laboratory.launcher(object), signal.SIGTERM)
+        # then
+        end = (await laboratory.until_state(scheduler, object, ObjectState.ENDED)).ended[0]
+        assert (end.cause, end.exit) == (Cause.PREEMPTED, Exit(signal=15))
 
     def _tamper(self, laboratory: LocalLaboratory, object: ObjectRef, change: dict[str, object]) -> None:
         path = laboratory.records(object).process
@@ -375,12 +449,12 @@ def test_a_zombie_is_not_alive() -> None:
     # given a child that has ended and was not waited for
     child = subprocess.Popen(["sleep", "60"])
     record = {"pid": child.pid, "start_time": _start_time(child.pid), **stamp()}
-    assert is_alive(record)
+    assert is_alive(record, Path("none")) is True
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
 
     # then it counts as gone, although its pid is still taken
-    assert Path(f"/proc/{child.pid}").exists() and not is_alive(record)
+    assert Path(f"/proc/{child.pid}").exists() and is_alive(record, Path("none")) is False
     child.wait()
 
 

@@ -137,7 +137,7 @@ class TestLaunch:
         await scheduler.stop(object, None)
         assert not records.environment.exists()
 
-    async def test_the_launcher_has_only_its_three_files(self, laboratory: LocalLaboratory) -> None:
+    async def test_the_launcher_has_only_its_standard_files_and_its_lock(self, laboratory: LocalLaboratory) -> None:
         # given a supervisor with an inheritable file
         with (laboratory.folder / "open").open("w") as file:
             os.set_inheritable(file.fileno(), True)
@@ -145,9 +145,10 @@ class TestLaunch:
             object = await scheduler.submit(laboratory.request(*STUBBORN))
             await laboratory.ready()
 
-            # then the launcher does not have it, nor the lock, and leads no session of ours
+            # then the launcher does not have it, nor the queue's lock, and leads no session of ours
             pid = laboratory.launcher(object)
-            assert sorted(os.listdir(f"/proc/{pid}/fd")) == ["0", "1", "2"]
+            opened = {os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")}
+            assert opened == {os.devnull, laboratory.scheduler().log(object), str(laboratory.records(object).alive)}
             assert os.getsid(pid) != os.getsid(0)
 
     async def test_a_log_that_cannot_be_opened_is_a_failed_launch(self, laboratory: LocalLaboratory) -> None:

@@ -12,6 +12,11 @@ RAN = LastWord(claimed=True, program_started=True)
 NEVER_CLAIMED = LastWord(claimed=False)
 NEVER_STARTED = LastWord(claimed=True, program_started=False)
 SILENT = LastWord(claimed=True)
+ASKED = LastWord(claimed=True, program_started=True, asked=True)
+ASKED_BEFORE_IT_STARTED = LastWord(claimed=True, program_started=False, asked=True)
+ASKED_AND_SILENT = LastWord(claimed=True, asked=True)
+GUARDIAN_LOST = LastWord(claimed=True, program_started=True, exit_known=False, code=1)
+DONE_BEFORE_IT_WAS_LOST = LastWord(claimed=True, program_started=True, code=0)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +39,20 @@ SILENT = LastWord(claimed=True)
         (192, None, NEVER_STARTED, Cause.IDENTITY_CHANGED),
         (193, None, RAN, Cause.DEADLINE),
         (194, None, RAN, Cause.UNPUBLISHABLE),
-        (195, None, RAN, Cause.SUSPENDED),
+        (195, None, RAN, Cause.PREEMPTED),
+        (195, None, None, Cause.PREEMPTED),
+        (0, None, ASKED, Cause.PREEMPTED),
+        (0, None, ASKED_AND_SILENT, Cause.PREEMPTED),
+        (1, None, ASKED, Cause.PREEMPTED),
+        (143, None, ASKED, Cause.PREEMPTED),
+        (143, None, ASKED_BEFORE_IT_STARTED, Cause.PREEMPTED),
+        (None, 15, ASKED, Cause.PREEMPTED),
+        (None, 9, ASKED_AND_SILENT, Cause.VANISHED),
+        (194, None, ASKED, Cause.UNPUBLISHABLE),
+        (None, 9, SILENT, Cause.VANISHED),
+        (70, None, SILENT, Cause.VANISHED),
+        (1, None, GUARDIAN_LOST, Cause.VANISHED),
+        (None, 9, DONE_BEFORE_IT_WAS_LOST, Cause.COMPLETED),
         (2, None, RAN, Cause.FAILED),
         (65, None, NEVER_STARTED, Cause.LAUNCH_FAILED),
     ],
@@ -43,6 +61,11 @@ def test_an_exit_is_told_by_code_and_root(
     code: int | None, signal: int | None, word: LastWord | None, cause: Cause
 ) -> None:
     assert cause_of(EndedRestart(restart=0, exit=Exit(code=code, signal=signal)), word) is cause
+
+
+def test_who_was_asked_to_save_and_did_is_suspended_if_the_asking_was_ours() -> None:
+    ended = EndedRestart(restart=0, exit=Exit(code=195))
+    assert cause_of(ended, None, suspended=True) is Cause.SUSPENDED
 
 
 @pytest.mark.parametrize("cause", [Cause.NODE_LOST, Cause.PREEMPTED, Cause.STOPPED, Cause.OUT_OF_MEMORY])

@@ -28,7 +28,7 @@ from prefect_dispatch.model.facts import (
     SubmitRefused,
     Submitted,
 )
-from prefect_dispatch.model.next_step import ambiguous_hold
+from prefect_dispatch.model.holds import ambiguous_hold
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.recovery import FIXED
 from prefect_dispatch.model.steps import (

@@ -37,6 +37,7 @@ from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.assemble import plan_of, root_view_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.opening import open_lineage
+from prefect_dispatch.supervisor.patience import PatientReader
 from prefect_dispatch.supervisor.places import absolute_root, check_reachable, open_record
 
 EPOCHS = 40
@@ -160,10 +161,10 @@ async def _take_away(
 ) -> int:
     """Play the cluster: preempt each of the first executions once it has saved as often as was drawn."""
     taken = 0
-    record = open_record(str(root), lineage, SystemClock())
+    reader = PatientReader(open_record(str(root), lineage, SystemClock()), say)
     for number, preemption in enumerate(preemptions, start=1):
         while True:
-            state = await asyncio.to_thread(record.refresh)
+            state = await asyncio.to_thread(reader.read)
             submission = state.newest
             if submission is not None and submission.n == number and submission.object is not None:
                 saves = await asyncio.to_thread(_saves_of, lineage, state, submission.epoch(0))

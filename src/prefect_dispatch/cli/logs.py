@@ -14,6 +14,7 @@ from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.registry import scheduler_of
 from prefect_dispatch.supervisor.log_file import open_log
+from prefect_dispatch.supervisor.patience import PatientReader
 
 POLL_SECONDS = 0.5
 CHUNK = 256 * 1024
@@ -35,17 +36,18 @@ def run(options: argparse.Namespace) -> int:
     if options.follow and options.submission is not None:
         raise UsageError("--follow goes from submission to submission; leave out --submission, or --follow")
     record, state = existing_record(record_root_of(options), options.lineage)
+    reader = PatientReader(record, lambda text: print(f"prefect-dispatch: {printable(text)}", file=sys.stderr))
     n = options.submission
     while options.follow and state.open and state.hold is None and not any(each.object for each in state.submissions):
         time.sleep(POLL_SECONDS)
-        state = record.refresh()
+        state = reader.read()
     path = _path_of(state, options.lineage, n)
     printer = LogPrinter(options.raw)
     position = printer.print_from(path, 0)
     while options.follow and state.open and state.hold is None:
         time.sleep(POLL_SECONDS)
         position = printer.print_from(path, position)
-        state = record.refresh()
+        state = reader.read()
         with contextlib.suppress(LineageError):
             newest = _path_of(state, options.lineage, None)
             if newest != path:

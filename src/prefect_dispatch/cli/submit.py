@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,27 +28,43 @@ from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, TakenOver, drive
 from prefect_dispatch.supervisor.log_file import tail_of
 from prefect_dispatch.supervisor.opening import open_lineage, owner, require_held, run_again
+from prefect_dispatch.supervisor.patience import PatientReader
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
 
 _PROGRAM = (sys.executable, "-P", "-m", "prefect_dispatch.cli")
 POLL_SECONDS = 0.2
+_HOLD = re.compile(r"h[0-9]+")
 HELD = 75
 """Exit code of a job that is held: try again later, in the words of BSD's sysexits.h."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("job", metavar="JOB", type=Path, help="a job spec in YAML")
+    parser.add_argument("job", metavar="JOB", nargs="?", help="a job spec in YAML")
     parser.add_argument("--wait", action="store_true", help="stay until the job is over or held; exit 0, 1 or 75")
-    parser.add_argument("--run-again", action="store_true", help="lift the hold that the lineage is in")
+    parser.add_argument(
+        "--run-again",
+        metavar="HOLD",
+        nargs="?",
+        const="",
+        help="lift this hold; without its name the one that the lineage is in when the command starts",
+    )
     parser.add_argument("--note", default="", help="with --run-again: why, for the record")
     parser.add_argument("--copy-for", metavar="RECORD", default="", help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    if options.note and not options.run_again:
+    if options.job is None and options.run_again and not _HOLD.fullmatch(options.run_again):
+        # ``--run-again JOB``: the word behind the option is no hold's name.
+        options.job, options.run_again = options.run_again, ""
+    if options.job is None:
+        raise UsageError("no JOB is given; name the job's spec, such as job.yaml")
+    options.job = Path(options.job)
+    if options.run_again and not _HOLD.fullmatch(options.run_again):
+        raise UsageError(f"--run-again {options.run_again!r} is no hold's name, such as h12; see the record")
+    if options.note and options.run_again is None:
         raise UsageError(f"--note {options.note!r} is for a hold that is lifted; add --run-again, or leave it out")
     read_job(options.job)  # A job that is wrong is refused before a server is started for it.
     with contextlib.ExitStack() as needed:
@@ -62,16 +79,16 @@ def _run(options: argparse.Namespace) -> int:
     if options.copy_for:
         options.job.unlink()
         _require_record(record, options.copy_for)
-    if options.run_again:
-        require_held(record)
+    seen = require_held(record, options.run_again) if options.run_again is not None else None
     state = open_lineage(record, job, plan_of(job))
-    if options.run_again:
-        run_again(record, owner(), options.note)
+    if seen is not None:
+        print(f"lifting hold {seen.opened.hold} of {job.spec.lineage}: {printable(seen.opened.why)}", flush=True)
+        run_again(record, seen, owner(), options.note)
     elif state.hold is not None:
         return _tell_held(job.spec.lineage, state.hold)
     if options.wait:
-        return supervise_here(job)
-    return _supervise_apart(job)
+        return supervise_here(job, record)
+    return _supervise_apart(job, record)
 
 
 def _require_record(record: Record, meant: str) -> None:
@@ -84,10 +101,10 @@ def _require_record(record: Record, meant: str) -> None:
         )
 
 
-def supervise_here(job: ResolvedJob) -> int:
+def supervise_here(job: ResolvedJob, record: Record) -> int:
     """Carry a job in this process until it is over or held. The exit code is the record's word, not Prefect's."""
-    trouble = _carry(job)
-    state = open_record(job.record_root, job.spec.lineage, SystemClock()).refresh()
+    trouble = _carry(job, record)
+    state = PatientReader(record, _tell).wait()
     if state.hold is not None:
         return _tell_held(job.spec.lineage, state.hold)
     finished = state.finished
@@ -101,7 +118,7 @@ def supervise_here(job: ResolvedJob) -> int:
     return 0 if finished.outcome is Outcome.SUCCEEDED else 1
 
 
-def _carry(job: ResolvedJob) -> str:
+def _carry(job: ResolvedJob, record: Record) -> str:
     """Run supervise, and without Prefect where Prefect fails. Returns in one line how it ended."""
     from prefect_dispatch.flows.supervise import carry
 
@@ -110,44 +127,53 @@ def _carry(job: ResolvedJob) -> str:
     except Exception as error:
         fault = printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         print(f"prefect-dispatch: Prefect failed ({fault}); the job goes on without it", file=sys.stderr)
-    return asyncio.run(_carry_alone(job))
+    return asyncio.run(_carry_alone(record))
 
 
-async def _carry_alone(job: ResolvedJob) -> str:
+async def _carry_alone(record: Record) -> str:
     """Advance a lineage until it is over, held or carried by somebody else: all that a job needs of a supervisor."""
     clock = SystemClock()
-    record = open_record(job.record_root, job.spec.lineage, clock)
-    supervisor = supervisor_of(record, record.refresh(), clock)
+    supervisor = supervisor_of(record, PatientReader(record, _tell).wait(), clock)
     carrier = f"process-{os.getpid()}"
-    if (await supervisor.read()).open:
-        await supervisor.append(CarriedBy(flow_run=carrier))
+    if (await supervisor.read(_tell)).open:
+        await supervisor.append(CarriedBy(flow_run=carrier), _tell)
+    last = ""
 
-    async def nothing(advanced: Advanced) -> None:
-        if advanced.trouble:
-            print(f"prefect-dispatch: {printable(advanced.trouble)}", file=sys.stderr)
+    async def tell_trouble(advanced: Advanced) -> None:
+        nonlocal last
+        if advanced.trouble and advanced.trouble != last:
+            _tell(advanced.trouble)
+        last = advanced.trouble
 
-    while isinstance(happening := await drive(supervisor, carrier=carrier, after_each=nothing), ExecutionOver):
+    while isinstance(
+        happening := await drive(supervisor, carrier=carrier, after_each=tell_trouble, tell=_tell), ExecutionOver
+    ):
         pass
     return f"{happening.by} carries it now" if isinstance(happening, TakenOver) else ""
 
 
+def _tell(trouble: str) -> None:
+    print(f"prefect-dispatch: {printable(trouble)}", file=sys.stderr)
+
+
 def _tell_held(lineage: str, hold: Hold) -> int:
-    print(f"lineage {lineage} is held: {printable(hold.opened.why)}; to go on, add --run-again", file=sys.stderr)
+    name, why = hold.opened.hold, printable(hold.opened.why)
+    print(f"lineage {lineage} is held: {why}; to go on, add --run-again {name}", file=sys.stderr)
     return HELD
 
 
-def _supervise_apart(job: ResolvedJob) -> int:
+def _supervise_apart(job: ResolvedJob, record: Record) -> int:
     """Start a process of its own that carries the job and outlives this terminal; return once it does carry it."""
     spec: JobSpec = job.spec
     folder = state_folder() / "supervisors"
     folder.mkdir(parents=True, exist_ok=True)
-    record = open_record(job.record_root, spec.lineage, SystemClock())
+    reader = PatientReader(record, _tell)
     # Two stores may each have a lineage of this name: only the record's id tells them apart.
     log = folder / f"{spec.lineage}-{record.id()}.log"
     # JSON is YAML. A copy, since the file may be changed before the process reads it; its own, which it removes.
     with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".yaml", delete=False, encoding="utf-8") as copy:
         copy.write(spec.model_dump_json())
-    before = record.refresh().carried_by
+    before = reader.wait().carried_by
     print(f"lineage {spec.lineage} is open; starting a process that carries it", flush=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -157,7 +183,7 @@ def _supervise_apart(job: ResolvedJob) -> int:
             stderr=output,
             start_new_session=True,
         )
-    while (carried := record.refresh().carried_by) == before and process.poll() is None:
+    while (carried := reader.read().carried_by) == before and process.poll() is None:
         time.sleep(POLL_SECONDS)
     if carried == before and process.returncode != 0:
         last = tail_of(str(log)).rpartition("\n")[2]

@@ -55,7 +55,7 @@ async def supervise(job: JobSpec) -> State[Any]:
     supervisor = await asyncio.to_thread(supervisor_of, record, state, clock)
     carrier, reporter = _flow_run_id(), Reporter()
     if carrier is not None:
-        state = await supervisor.append(CarriedBy(flow_run=carrier))
+        state = await supervisor.append(CarriedBy(flow_run=carrier), logger.warning)
         reporter.soon("tags", _tag_run(carrier, spec.lineage, state.generation))
     logger.info(
         "lineage %s is at fact %d of %s", spec.lineage, state.seq, record.location, extra={"action": "lineage.taken_up"}
@@ -102,7 +102,8 @@ def _final_state(happening: Happening) -> State[Any]:
 def _hold_words(state: LineageState) -> str:
     if state.hold is None:
         return "held"
-    return f"{state.hold.opened.why}; to go on: prefect-dispatch submit JOB --run-again"
+    hold = state.hold.opened
+    return f"{hold.why}; to go on: prefect-dispatch submit JOB --run-again {hold.hold}"
 
 
 def _flow_run_id() -> str | None:

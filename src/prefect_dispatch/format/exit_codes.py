@@ -33,7 +33,7 @@ class ExitCode(enum.IntEnum):
     UNPUBLISHABLE = 194
     """The program's saves could not be published."""
     SAVED_ON_REQUEST = 195
-    """The program was asked to save and exit, and did."""
+    """The wrapper was asked to end, and the program then exited 0: it saved, and it may not be done."""
 
 
 RESERVED = range(190, 196)

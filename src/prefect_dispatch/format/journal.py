@@ -44,7 +44,7 @@ class ExitReason(enum.Enum):
     PROGRAM = "program"
     """The program ended by itself."""
     NOTICE = "notice"
-    """The program ended within its notice period, or was not started because the notice came first."""
+    """The program ended after somebody asked for that, or was not started because the notice came first."""
     KILLED = "killed"
     """The program was still there when its notice period was over."""
     FAIL = "fail"

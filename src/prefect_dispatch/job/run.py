@@ -241,6 +241,8 @@ class _Run:
     def _tell_end(self, ending: Ending) -> int:
         """Note how the execution ended, in journal and log; returns what to exit with."""
         theirs = ending.exit_code
+        # A signal to all of a job's processes may reach the program first: what came until now counts.
+        asked = self._notices.first is not None
         code, reason, why = program_exit_code(theirs), ExitReason.PROGRAM, ""
         if self._clerk.problem is not None:
             code, reason = ExitCode.UNPUBLISHABLE.value, ExitReason.SAVES
@@ -251,8 +253,11 @@ class _Run:
             reason, why = ExitReason.GUARDIAN_LOST, "; its guardian was killed, so its own exit is not known"
         elif self._clerk.failure is not None:
             code, reason, why = code or 1, ExitReason.FAIL, f"; it said that it failed: {self._clerk.failure}"
-        elif self._noticed:
+        elif asked:
             reason = ExitReason.NOTICE
+        if asked and code == ExitCode.DONE:
+            # Nobody can tell a program that was done from one that saved and left. Run again, the former ends at once.
+            code, why = ExitCode.SAVED_ON_REQUEST.value, "; it was asked to end, so that it may not be done"
         if ending.left:
             pids = ", ".join(str(pid) if pid else "unseen" for pid in ending.left)
             survivors = f"processes of the program survived SIGKILL: {pids}; look at their file system"

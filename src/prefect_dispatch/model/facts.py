@@ -212,7 +212,8 @@ class Ended(_Fact):
 class HoldOpened(_Fact):
     """The job waits for a person, or for what may stand in for one.
 
-    ``token`` names a submission that nobody can account for; lifting the hold takes it for abandoned.
+    ``token`` names a submission that nobody can account for; lifting the hold takes it for abandoned. With
+    ``state_unknown`` nobody can tell what became of ``object``; lifting the hold gives it up, if that is still so.
     """
 
     kind: Literal["hold_opened"] = "hold_opened"
@@ -224,6 +225,7 @@ class HoldOpened(_Fact):
     restart: RestartNumber | None = None
     object: ObjectRef | None = None
     token: str | None = None
+    state_unknown: bool = False
     until: Moment | None = None
     signal_may_lift: bool = False
 

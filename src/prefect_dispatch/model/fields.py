@@ -60,7 +60,12 @@ def _transmissible(value: str) -> str:
 Text = Annotated[str, AfterValidator(_transmissible)]
 """Text that a process can be handed."""
 
-Word = Annotated[str, BeforeValidator(_word), AfterValidator(_transmissible)]
+Word = Annotated[
+    str,
+    BeforeValidator(_word),
+    AfterValidator(_transmissible),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]}),
+]
 """A word of a command or the value of a variable. A number is taken as its text, since YAML makes numbers of bare
 words; a bare ``yes`` or ``true`` is refused, since what was written is lost."""
 
@@ -71,7 +76,7 @@ Duration = Annotated[
     timedelta,
     BeforeValidator(_duration),
     PlainSerializer(write_duration, return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["90s", "30min", "4h", "PT1H30M"]}),
+    WithJsonSchema({"anyOf": [{"type": "string", "examples": ["90s", "30min", "4h", "PT1H30M"]}, {"type": "number"}]}),
 ]
 """A duration: ``90`` (seconds), ``"90s"``, ``"1h30min"`` or ISO 8601; written back as seconds."""
 

@@ -226,18 +226,21 @@ def _ended(state: LineageState, generation: int, fact: Ended, at: datetime) -> L
     if ended.is_our_stop(execution):
         return counted
     if ended.newest is execution:
-        counted = _run_again_is_done(counted, submission)
+        counted = _run_again_is_done(counted, submission, fact.cause)
     charged = _count(counted, submission, fact.cause, at)
     return counted if charged is counted else _progress(charged, fact)
 
 
-def _run_again_is_done(state: LineageState, submission: SubmissionState) -> LineageState:
+def _run_again_is_done(state: LineageState, submission: SubmissionState, cause: Cause) -> LineageState:
     """A person said to run it again, and it turned out to run: its end is no longer the one that was held for."""
     current = state.newest is not None and (state.newest.generation, state.newest.n) == (
         submission.generation,
         submission.n,
     )
     if not current or state.lifted is None or state.lifted.resolution is not Resolution.RUN_AGAIN:
+        return state
+    if state.lifted_hold is not None and state.lifted_hold.state_unknown and cause is Cause.VANISHED:
+        # It was given up by that very word, which is to be carried out yet.
         return state
     return state.model_copy(update={"lifted": None, "lifted_hold": None})
 

@@ -27,6 +27,7 @@ from prefect_dispatch.model.steps import (
     Done,
     Finish,
     ForbidRestarts,
+    GiveUp,
     Held,
     NotOpened,
     Poll,
@@ -86,6 +87,9 @@ def next_step(state: LineageState, now: datetime, capabilities: Capabilities) ->
     lost = _given_up(state)
     if lost is not None:
         return Append(fact=Abandoned(n=lost.n), generation=lost.generation)
+    unknown = _given_up_unknown(state)
+    if unknown is not None:
+        return GiveUp(submission=unknown)
     if state.stop is not None:
         return _stopping(here, state.stop)
     submission = state.newest
@@ -98,8 +102,11 @@ def next_step(state: LineageState, now: datetime, capabilities: Capabilities) ->
 
 
 def _stop_goes_on(state: LineageState, hold: Hold) -> bool:
-    """A stop needs no hold to be lifted, but for one over a submission that only a person can account for."""
+    """A stop needs no hold to be lifted, but for one over something that only a person can account for."""
     if state.stop is None or state.stop.intent != "abandon":
+        return False
+    unknown = _unknown_of(state, hold.opened)
+    if unknown is not None and unknown.live:
         return False
     return not any(each.token == hold.opened.token for each in _intended(state))
 
@@ -118,6 +125,26 @@ def _given_up(state: LineageState) -> SubmissionState | None:
         return None
     token = state.lifted_hold.token if state.lifted_hold is not None else None
     return next((each for each in _intended(state) if each.token == token), None)
+
+
+def _unknown_of(state: LineageState, hold: HoldOpened) -> SubmissionState | None:
+    """The submission that a hold over an unknown state is about, while nothing more was learned of it."""
+    if not hold.state_unknown:
+        return None
+    for submission in (*state.obligations, *state.submissions):
+        newest = submission.newest
+        if submission.object != hold.object or newest is None or newest.restart != hold.restart:
+            continue
+        if submission.may_restart and newest.ended is not None:
+            return submission
+        if submission.live and newest.state is ObjectState.UNKNOWN:
+            return submission
+    return None
+
+
+def _given_up_unknown(state: LineageState) -> SubmissionState | None:
+    """The submission whose object's state is unknown and which a person has now given up."""
+    return _unknown_of(state, state.lifted_hold) if state.lifted_hold is not None else None
 
 
 def _end_of(submission: SubmissionState) -> _End | None:
@@ -141,7 +168,8 @@ def _carry_on(here: _Situation, submission: SubmissionState) -> Step:
     if submission.may_restart and _last_restart(state, opened):
         return ForbidRestarts(submission=submission)
     unwanted = pending_too_long(opened, submission, here.now) or submission.retiring is not None or _elsewhere(state)
-    return _poll(here, why="the execution to end", observe=(submission,), stop=(submission,) if unwanted else ())
+    stop = (submission,) if unwanted else ()
+    return _poll(here, why="the execution to end", observe=(submission,), stop=stop, needs=(submission,))
 
 
 def _elsewhere(state: LineageState) -> bool:
@@ -274,17 +302,11 @@ def _hold(
     )
 
 
-def ambiguous_hold(state: LineageState, submission: SubmissionState, detail: str) -> Append:
-    """The hold for a submission that the scheduler cannot account for."""
-    why = f"submission {submission.n} may have reached the scheduler or not, and it cannot tell: {detail}"
-    held = HoldOpened(hold=f"h{state.seq + 1}", why=why, n=submission.n, token=submission.token)
-    return Append(fact=held, generation=state.generation)
-
-
 def _finish(here: _Situation, outcome: Outcome, detail: str) -> Step:
     """Finish, unless something of an older submission may still be on its way."""
-    if any(submission.unsettled for submission in here.state.stale):
-        return _poll(here, why="older submissions to settle")
+    unsettled = tuple(submission for submission in here.state.stale if submission.unsettled)
+    if unsettled:
+        return _poll(here, why="older submissions to settle", needs=unsettled)
     return Finish(outcome=outcome, detail=detail)
 
 
@@ -300,6 +322,7 @@ def _stopping(here: _Situation, stop: StopRequested) -> Step:
             observe=(submission,) if landed else (),
             find=() if landed else (submission,),
             stop=(submission,) if landed else (),
+            needs=(submission,),
         )
     if submission is not None and submission.may_restart:
         return Retire(submission=submission)
@@ -325,7 +348,8 @@ def _settle(here: _Situation) -> Poll | None:
     newest = here.state.newest
     find = (newest,) if newest is not None and newest.landing is Landing.INTENDED else ()
     observe = (newest,) if newest is not None and newest.live else ()
-    stop = tuple(each for each in observe if each.retiring is not None)
+    stopping = here.state.stop is not None
+    stop = tuple(each for each in observe if stopping or each.retiring is not None)
     poll = _poll(here, why="older submissions to settle", find=find, observe=observe, stop=stop)
     return poll if poll.observe or poll.find or poll.stop else None
 
@@ -337,6 +361,7 @@ def _poll(
     observe: tuple[SubmissionState, ...] = (),
     find: tuple[SubmissionState, ...] = (),
     stop: tuple[SubmissionState, ...] = (),
+    needs: tuple[SubmissionState, ...] = (),
     wake_at: datetime | None = None,
 ) -> Poll:
     """Add what older submissions need: live ones are stopped, those without a known object are looked for.
@@ -350,4 +375,4 @@ def _poll(
     if newest is not None and newest.landing is Landing.ABANDONED:
         lost = (*lost, newest)
     due = wake_at if wake_at is not None and wake_at > here.now else None
-    return Poll(observe=(*observe, *live), find=(*find, *lost), stop=(*stop, *live), wake_at=due, why=why)
+    return Poll(observe=(*observe, *live), find=(*find, *lost), stop=(*stop, *live), needs=needs, wake_at=due, why=why)

@@ -96,6 +96,15 @@ def _exit_codes(codes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(codes)))
 
 
+def _allow_causes(schema: dict[str, Any]) -> None:
+    """Tell of the causes that may stand beside the limits, as :meth:`Recovery._gather_causes` reads them."""
+    properties = schema["properties"]
+    rule = properties["rules"]["additionalProperties"]
+    told = {"description": "The rule for this cause, in the place of one in rules"}
+    ruled = {cause.value: {**rule, "title": cause.value, **told} for cause in Cause if cause not in FIXED}
+    schema["properties"] = {**properties, **ruled}
+
+
 class Recovery(BaseModel):
     """A spec's recovery: its own rules by cause, and the limits over all of them.
 
@@ -105,7 +114,7 @@ class Recovery(BaseModel):
         final_exit_codes: exit codes of the program that are never run again.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_allow_causes)
 
     rules: Annotated[
         Mapping[Cause, Rule], Field(description="Rules by cause; in YAML they may stand beside the limits")

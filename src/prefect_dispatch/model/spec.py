@@ -131,7 +131,10 @@ _SAVES_SCHEMA = {
         },
         "marker": {"type": "string", "description": "For kind marker: the marker's file name, such as .complete"},
         "pattern": {"type": "string", "description": "For kind settle: a glob of the saves, such as *.pt"},
-        "settle": {"type": "string", "description": "For kind settle: how long nothing may have changed, such as 30s"},
+        "settle": {
+            "type": ["string", "number"],
+            "description": "For kind settle: how long nothing may have changed, such as 30s",
+        },
         "overwritten": {
             "type": "boolean",
             "default": True,
@@ -141,8 +144,22 @@ _SAVES_SCHEMA = {
 }
 
 
+def _allow_fixed_fields(schema: dict[str, Any]) -> None:
+    """Tell of the fields that have one value only, which may be written down."""
+    terminate = {"type": "object", "properties": {"mode": {"const": "terminate"}}, "required": ["mode"]}
+    fixed: dict[str, Any] = {
+        "shared_checkpoint": {"type": "boolean", "enum": [False]},
+        "on_finished": {"type": "string", "enum": ["refuse"]},
+        "cancelation": {**terminate, "additionalProperties": False},
+    }
+    only = {"description": "In this version it has one value only"}
+    schema["properties"].update({name: {"title": name, **field, **only} for name, field in fixed.items()})
+
+
 class JobSpec(_SpecPart):
     """One generation of a lineage, as a user writes it in YAML. Unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_allow_fixed_fields)
 
     lineage: Annotated[str, Field(description="Name of the line of work, 1 to 40 of a-z, 0-9 and '-'")]
     command: Annotated[

@@ -42,6 +42,13 @@ class Retire:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GiveUp:
+    """Take an object for gone on a person's word, after asking once more; its end is asked for."""
+
+    submission: SubmissionState
+
+
+@dataclass(frozen=True, kw_only=True)
 class Poll:
     """Ask the scheduler, then wait for the next interval.
 
@@ -49,6 +56,7 @@ class Poll:
         observe: submissions whose objects are asked for, in one query.
         find: submissions whose objects are looked for by token.
         stop: submissions whose objects are asked to end, if asked long enough ago.
+        needs: submissions whose objects' word nothing goes on without.
         wake_at: when something else becomes due; None if only an answer can change anything.
         why: what is being waited for, for people.
     """
@@ -56,6 +64,7 @@ class Poll:
     observe: tuple[SubmissionState, ...] = ()
     find: tuple[SubmissionState, ...] = ()
     stop: tuple[SubmissionState, ...] = ()
+    needs: tuple[SubmissionState, ...] = ()
     wake_at: datetime | None = None
     why: str
 
@@ -96,4 +105,4 @@ class NotOpened:
     """The record is empty."""
 
 
-Step = Submit | Requeue | ForbidRestarts | Retire | Poll | Append | Finish | Held | Done | NotOpened
+Step = Submit | Requeue | ForbidRestarts | Retire | GiveUp | Poll | Append | Finish | Held | Done | NotOpened

@@ -75,6 +75,7 @@ class LocalScheduler:
             landing_bound=timedelta(seconds=5),
             restart_bound=timedelta(0),
             observe_bound=timedelta(seconds=2),
+            unknown_bound=timedelta(minutes=10),
             submit_bound=timedelta(seconds=30),
             poll_interval=timedelta(seconds=1),
             clock_skew=timedelta(seconds=1),

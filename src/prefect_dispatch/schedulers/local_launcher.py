@@ -20,12 +20,12 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.schedulers.local_identity import hold_lock, identify
 from prefect_dispatch.schedulers.local_records import (
     ObjectFolder,
     Record,
     create_once,
     elapsed_seconds,
-    identify,
     read_record,
     stamp,
     time_limit_record,
@@ -46,15 +46,16 @@ def main(folder: ObjectFolder) -> None:
         os._exit(0)
     # Blocked before the process record tells others whom to signal, so that none is lost: the watch fetches them.
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    process = identify(os.getpid())
+    lifeline = hold_lock(folder.alive)
+    process = identify(os.getpid(), lifeline is not None)
     reach("local.process")
     if not create_once(folder.process, process):
         return
-    outcome = _run(folder, process)
+    outcome = _run(folder, process, lifeline)
     _keep_trying_to_record(folder.exit, outcome)
 
 
-def _run(folder: ObjectFolder, process: Record) -> Record:
+def _run(folder: ObjectFolder, process: Record, lifeline: int | None) -> Record:
     if folder.ended.exists():
         return {"failed": "it was ended before it was started"}
     try:
@@ -62,18 +63,20 @@ def _run(folder: ObjectFolder, process: Record) -> Record:
         environment = read_record(folder.environment)
         if environment is None:
             return {"failed": f"{folder.environment} is gone; it was ended before it was started"}
-        wrapper = _start(description, environment)
+        wrapper = _start(description, environment, lifeline)
     except (OSError, ValueError, KeyError) as error:
         return {"failed": f"{type(error).__name__}: {error}"}
-    _watch(wrapper, folder, process, description)
+    asked = _watch(wrapper, folder, process, description)
     code = wrapper.returncode
-    return {"code": code} if code >= 0 else {"signal": -code}
+    return {"code": code} if code >= 0 else {"signal": -code, "asked": asked}
 
 
-def _start(description: Record, environment: Record) -> subprocess.Popen[bytes]:
+def _start(description: Record, environment: Record, lifeline: int | None) -> subprocess.Popen[bytes]:
     libc, launcher = ctypes.CDLL(None), os.getpid()
 
     def before_exec() -> None:
+        if lifeline is not None:
+            os.close(lifeline)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         # Without its launcher nobody would end a wrapper that lingers (prctl(2)).
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -91,8 +94,12 @@ def _start(description: Record, environment: Record) -> subprocess.Popen[bytes]:
     )
 
 
-def _watch(wrapper: subprocess.Popen[bytes], folder: ObjectFolder, process: Record, description: Record) -> None:
-    """Wait for the wrapper's end; meanwhile keep its time limit and carry out what an ``ended`` record asks for."""
+def _watch(wrapper: subprocess.Popen[bytes], folder: ObjectFolder, process: Record, description: Record) -> bool:
+    """Wait for the wrapper's end; meanwhile keep its time limit and carry out what an ``ended`` record asks for.
+
+    Returns:
+        Whether it was asked to end.
+    """
     limit = description["time_limit_seconds"]
     woken = noticed = False
     while wrapper.poll() is None:
@@ -115,6 +122,7 @@ def _watch(wrapper: subprocess.Popen[bytes], folder: ObjectFolder, process: Reco
             noticed = True
         received = signal.sigtimedwait(WATCHED, wait)
         woken = woken or (received is not None and received.si_signo != signal.SIGCHLD)
+    return noticed
 
 
 def _read_ended(folder: ObjectFolder) -> Record | None:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from datetime import UTC, datetime, timedelta
 
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import EndedRestart, Exit, ObjectState, Observation
+from prefect_dispatch.schedulers.local_identity import is_alive, is_visible
 from prefect_dispatch.schedulers.local_records import (
     ObjectFolder,
     Record,
     boot_id,
     create_once,
     elapsed_seconds,
-    is_alive,
-    is_visible,
     read_record,
     stamp,
     time_limit_record,
@@ -62,7 +60,7 @@ def end(folder: ObjectFolder, cause: Cause, evidence: str, notice: bool, kill_af
 def signal_launcher(folder: ObjectFolder) -> None:
     """Wake the launcher, if it lives, so that it reads the ``ended`` record now and not at its next look."""
     process = read_record(folder.process)
-    if process is not None and "pid" in process and is_alive(process):
+    if process is not None and "pid" in process and is_visible(process) and is_alive(process, folder.alive):
         reach("local.signal")
         try:
             os.kill(process["pid"], signal.SIGTERM)
@@ -100,7 +98,7 @@ def _observe(folder: ObjectFolder) -> Observation:
         state, evidence = ObjectState.ENDED, ended["evidence"]
     elif started is None:
         state, evidence = ObjectState.QUEUED, "being started" if is_launched(folder) else "waits for a slot"
-    elif _is_here(started):
+    elif is_alive(started, folder.alive) is not None:
         state, evidence = ObjectState.RUNNING, f"launcher {started['pid']} runs it"
     else:
         state, evidence = ObjectState.UNKNOWN, _where(started)
@@ -144,11 +142,11 @@ def _due_end(folder: ObjectFolder, launch_bound: timedelta) -> Record | None:
         bound = f"{launch_bound.total_seconds():g}s"
         return _ended(Cause.LAUNCH_FAILED, f"its launcher did not come up within {bound}")
     # The order matters: a launcher that is gone has written the exit before, so the exit is read after.
-    alive = is_alive(process)
+    alive = is_alive(process, folder.alive)
     outcome = read_record(folder.exit)
     if outcome is not None:
         return _ended_by_exit(outcome)
-    if not _is_here(process):
+    if alive is None:
         return None
     if not alive:
         return _ended(Cause.NODE_LOST, _how_it_was_lost(process))
@@ -159,16 +157,9 @@ def _due_end(folder: ObjectFolder, launch_bound: timedelta) -> Record | None:
     return None
 
 
-def _is_here(process: Record) -> bool:
-    """Whether this process can tell: it could see the launcher, or is on that host after a restart."""
-    if process["boot"] == boot_id():
-        return is_visible(process)
-    return bool(process["host"] == socket.gethostname())
-
-
 def _where(process: Record) -> str:
     if process["boot"] == boot_id():
-        return f"it was started in another PID namespace, {process['pid_namespace']}; ask there, or stop it"
+        return f"it was started in another namespace, {process.get('pid_namespace')}; ask there, or stop it"
     return f"it was started on {process['host']}; ask there, or stop it"
 
 
@@ -182,7 +173,9 @@ def _ended_by_exit(outcome: Record) -> Record:
     if "failed" in outcome:
         return {**_ended(Cause.LAUNCH_FAILED, outcome["failed"]), "at": outcome["at"]}
     exit: Record = {name: outcome[name] for name in ("code", "signal") if name in outcome}
-    return {**_ended(None, str(Exit(**exit))), **exit, "at": outcome["at"]}
+    # The machine was shut down, or somebody ended the launcher: a wrapper that this kills has nothing to say of itself.
+    cause = Cause.PREEMPTED if outcome.get("asked") else None
+    return {**_ended(cause, str(Exit(**exit))), **exit, "at": outcome["at"]}
 
 
 def _ended(cause: Cause | None, evidence: str, notice: bool = False, kill_after: float = 0.0) -> Record:

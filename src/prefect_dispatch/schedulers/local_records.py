@@ -8,6 +8,7 @@ Standard library only: the launcher of a job reads and writes the same records.
       environment.json  the job's environment; removed once the object has ended
       launch-<R>        somebody set out to start restart R; made before anything is started
       process-<R>       the launcher that runs it, or that none ever will
+      alive-<R>         empty; the launcher holds a lock on it as long as it lives
       exit-<R>          how the wrapper ended
       ended-<R>         what the scheduler says ended it; the first one stands
 """
@@ -49,6 +50,7 @@ class ObjectFolder:
         self.environment = path / "environment.json"
         self.launch = path / f"launch-{restart}"
         self.process = path / f"process-{restart}"
+        self.alive = path / f"alive-{restart}"
         self.exit = path / f"exit-{restart}"
         self.ended = path / f"ended-{restart}"
 
@@ -143,39 +145,16 @@ def time_limit_record(limit: float, linger_seconds: float) -> Record:
     }
 
 
-def identify(pid: int) -> Record:
-    """A process's identity: its pid and in which namespace, when it started, and the boot. A pid is given out again."""
-    return {"pid": pid, "pid_namespace": pid_namespace(), "start_time": start_time(pid), **stamp()}
-
-
-def is_visible(process: Mapping[str, Any]) -> bool:
-    """Whether a process of this boot can be looked up from here.
-
-    In another PID namespace, such as a container's, its pid is nobody's or another's (pid_namespaces(7)).
-    """
-    return bool(process["boot"] == boot_id() and process.get("pid_namespace") in (None, pid_namespace()))
-
-
-def is_alive(process: Mapping[str, Any]) -> bool:
-    """Whether the identified process still runs and can be seen from here; a zombie does not run."""
-    return is_visible(process) and start_time(int(process["pid"])) == process["start_time"]
-
-
-def pid_namespace() -> str:
-    """The kernel's name of the PID namespace that this process is in (namespaces(7))."""
-    return os.readlink("/proc/self/ns/pid")
-
-
-def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); None for none, or a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The second field is the program's name in parentheses and may hold spaces and parentheses itself.
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
 def _uptime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Seconds since boot, the same for every process of this kernel: in a time namespace the clock is set off."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - _boottime_offset()
+
+
+def _boottime_offset() -> float:
+    """What this process's time namespace adds to the time since boot (time_namespaces(7))."""
+    try:
+        lines = Path("/proc/self/timens_offsets").read_text().splitlines()
+    except FileNotFoundError:
+        return 0.0
+    offsets = {name: int(seconds) + int(nanoseconds) / 1e9 for name, seconds, nanoseconds in map(str.split, lines)}
+    return offsets.get("boottime", 0.0)

@@ -9,6 +9,7 @@ from prefect_dispatch.model.facts import Fact
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.own_time import OwnTime
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.root_view import RootView
 
@@ -22,12 +23,14 @@ class Access:
         scheduler: the scheduler that its objects live in.
         root: the lineage's checkpoint root; None where this process cannot reach it.
         clock: the clock.
+        time: this process's own time, by which everything is waited for.
     """
 
     record: Record
     scheduler: Scheduler
     root: RootView | None
     clock: Clock
+    time: OwnTime
 
     @property
     def lineage(self) -> str:

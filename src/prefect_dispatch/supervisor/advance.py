@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from prefect_dispatch.errors import Exists, SchedulerError, StoreError, StoreUnreachable
 from prefect_dispatch.model.capabilities import Capabilities
-from prefect_dispatch.model.facts import Entry, Fact, Finished, Opened
+from prefect_dispatch.model.facts import Entry, Fact, Finished
 from prefect_dispatch.model.next_step import next_step
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.model.steps import (
@@ -19,6 +19,7 @@ from prefect_dispatch.model.steps import (
     Done,
     Finish,
     ForbidRestarts,
+    GiveUp,
     Held,
     NotOpened,
     Poll,
@@ -31,12 +32,21 @@ from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.supervisor.access import Access
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.observing import Observer
+from prefect_dispatch.supervisor.own_time import OwnTime
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.root_view import RootView
 from prefect_dispatch.supervisor.stopping import Stopper, notice_for
 from prefect_dispatch.supervisor.submitting import Submitter
 
 _log = logging.getLogger(__name__)
+
+Tell = Callable[[str], None]
+"""Tells a person of what is being waited out."""
+
+
+def warn(trouble: str) -> None:
+    """Write it into the log."""
+    _log.warning("%s", trouble, extra={"action": "record.trouble"})
 
 
 @dataclass(frozen=True)
@@ -70,12 +80,12 @@ class Supervisor:
     """
 
     def __init__(self, record: Record, scheduler: Scheduler, root: RootView | None, clock: Clock) -> None:
-        self._access = Access(record, scheduler, root, clock)
+        self._access = Access(record, scheduler, root, clock, OwnTime(clock))
         self._observer = Observer(self._access)
         self._stopper = Stopper(self._access, self._observer)
         self._submitter = Submitter(self._access, self._stopper)
-        self._delayed_since: dict[datetime, float] = {}
-        self._last: LineageState | None = None
+        self._last: LineageState | None = record.last
+        self._away = False
 
     @property
     def lineage(self) -> str:
@@ -107,14 +117,29 @@ class Supervisor:
         """Whether something may run by a late call of this process's own that nobody else looks for any more."""
         return self._submitter.owes
 
-    async def read(self) -> LineageState:
-        """Read the record and fold it, without taking a step."""
-        self._last = await self._access.refresh()
-        return self._last
+    async def read(self, tell: Tell = warn) -> LineageState:
+        """Read the record and fold it, without taking a step; a record that has gone away is waited for.
+
+        Args:
+            tell: told once of a record that is away.
+
+        Raises:
+            StoreUnreachable: the record could never be read.
+            StoreError: likewise.
+        """
+        while True:
+            try:
+                return await self._refresh()
+            except (StoreError, StoreUnreachable) as error:
+                await self._wait_until_back(error, tell)
 
     async def entries(self) -> list[Entry]:
         """Read the whole record."""
         return await asyncio.to_thread(self._access.record.entries)
+
+    def due(self, state: LineageState) -> Step:
+        """What is due for a state that was read, by this process's own time."""
+        return next_step(self._access.time.of(state), self._access.time.now(), self.capabilities)
 
     async def advance(self) -> Advanced:
         """Take the one step that is due.
@@ -126,74 +151,91 @@ class Supervisor:
             StoreError: likewise.
         """
         try:
-            state = await self._access.refresh()
+            return await self._advance()
         except (StoreError, StoreUnreachable) as error:
-            return self._wait_for_record(error)
+            if self._last is None:
+                raise
+            self._note_away(error, warn)
+            return Advanced(self._last, Poll(why="the record to be reachable"), False, None, str(error))
+
+    async def _advance(self) -> Advanced:
+        before = await self._refresh()
         self._access.record.require_writable()
-        step = next_step(state, self._time_for(state), self._access.scheduler.capabilities)
+        own = self._access.time
+        state = own.of(before)
+        step = next_step(state, own.now(), self.capabilities)
         trouble = ""
         try:
             await self._do(state, step)
             await self._submitter.settle_calls()
-            after = await self._access.refresh()
         except Exists:
             _log.debug("%s: another supervisor was faster", self.lineage, extra={"action": "append.lost"})
-            after = await self._access.refresh()
         except SchedulerError as error:
             trouble = str(error)
             _log.warning("%s: %s", self.lineage, error, extra={"action": "scheduler.trouble"})
-            after = await self._access.refresh()
-        except (StoreError, StoreUnreachable) as error:
-            return self._wait_for_record(error)
-        self._last = after
-        wake_at = step.wake_at if isinstance(step, Poll) else None
-        return Advanced(after, step, after.seq > state.seq, wake_at, trouble)
+        after = await self._refresh()
+        wake_at = own.wall(step.wake_at) if isinstance(step, Poll) and step.wake_at is not None else None
+        return Advanced(after, step, after.seq > before.seq, wake_at, trouble)
 
-    def _wait_for_record(self, error: StoreError | StoreUnreachable) -> Advanced:
+    async def _refresh(self) -> LineageState:
+        self._last = await self._access.refresh()
+        self._away = False
+        return self._last
+
+    def _note_away(self, error: StoreError | StoreUnreachable, tell: Tell) -> None:
+        """A record that is away is told of once, and then again only when it has been back."""
+        if not self._away:
+            self._away = True
+            tell(f"{self.lineage}: {error}")
+
+    async def _wait_until_back(self, error: StoreError | StoreUnreachable, tell: Tell) -> None:
         """A record that cannot be reached for a while stops nothing: the job goes on, and so do we when it is back."""
         if self._last is None:
             raise error
-        _log.warning("%s: %s", self.lineage, error, extra={"action": "record.trouble"})
-        return Advanced(self._last, Poll(why="the record to be reachable"), False, None, str(error))
+        self._note_away(error, tell)
+        await self.clock.sleep(self.capabilities.poll_interval.total_seconds())
 
-    def _time_for(self, state: LineageState) -> datetime:
-        """The wall clock; or the end of a delay that this process has waited for by its own monotonic clock.
+    async def append(self, fact: Fact, tell: Tell = warn) -> LineageState:
+        """Append a fact of this process's own that holds whatever was appended meanwhile.
 
-        Whoever recorded the end may have had a clock that was ahead, and a delay is never longer than its rule says.
+        A record that has gone away is waited for. If a store failed so that nobody knows whether the fact is there, it
+        may be appended twice.
+
+        Args:
+            fact: the fact.
+            tell: told once of a record that is away.
+
+        Raises:
+            StoreUnreachable: the record could never be read.
+            StoreError: likewise.
         """
-        now = self._access.clock.now()
-        if state.not_before is None or now >= state.not_before:
-            return now
-        elapsed = self._access.clock.monotonic()
-        since = self._delayed_since.setdefault(state.not_before, elapsed)
-        return state.not_before if elapsed - since >= state.delay.total_seconds() else now
-
-    async def append(self, fact: Fact) -> LineageState:
-        """Append a fact of this process's own that holds whatever was appended meanwhile."""
         while True:
             try:
-                return await self._access.append(fact)
+                await self._access.append(fact)
+                return await self._refresh()
             except Exists:
-                await self._access.refresh()
+                await self.read(tell)
+            except (StoreError, StoreUnreachable) as error:
+                await self._wait_until_back(error, tell)
+                await self.read(tell)
 
     async def _do(self, state: LineageState, step: Step) -> None:
-        opened = state.opened
-        if opened is None:
-            return
         match step:
             case Submit():
                 await self._submitter.submit(step)
             case Requeue():
-                await self._submitter.requeue(opened, step)
+                await self._submitter.requeue(state, step)
             case ForbidRestarts():
-                await self._stopper.forbid_restarts(opened, step.submission)
+                await self._stopper.forbid_restarts(state, step.submission)
             case Retire():
-                await self._stopper.retire(opened, step.submission)
+                await self._stopper.retire(state, step.submission)
+            case GiveUp():
+                await self._stopper.give_up(state, step.submission)
             case Poll():
-                await self._poll(opened, state, step)
+                await self._poll(state, step)
             case Held():
                 if step.settle is not None:
-                    await self._poll(opened, state, step.settle)
+                    await self._poll(state, step.settle)
             case Append():
                 await self._access.append(step.fact, step.generation)
             case Finish():
@@ -203,7 +245,7 @@ class Supervisor:
             case NotOpened():
                 pass
 
-    async def _poll(self, opened: Opened, state: LineageState, step: Poll) -> None:
+    async def _poll(self, state: LineageState, step: Poll) -> None:
         """Stop, find and observe, each on its own: what cannot be told of one hides nothing of the others."""
         troubles: list[SchedulerError] = []
         for submission in step.stop:
@@ -213,7 +255,8 @@ class Supervisor:
             with _collected(troubles):
                 await self._observer.find(state, submission)
         with _collected(troubles):
-            await self._observer.observe(opened, step.observe)
+            await self._observer.observe(state, step.observe)
+            await self._observer.hold_if_unknown(state, step.needs)
         if troubles:
             raise SchedulerError("; ".join(dict.fromkeys(str(trouble) for trouble in troubles)))
 

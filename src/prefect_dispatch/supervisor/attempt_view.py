@@ -67,15 +67,14 @@ class AttemptView:
                 read_claim(self._look.root.store, epoch)
             except Absent:
                 return LastWord(claimed=False)
-            told = ""
+            told, asked = "", False
             for entry in self._entries():
                 if entry.kind in (JournalKind.FAIL.value, JournalKind.FAULT.value):
                     told = f": {_text(entry, MOST_DETAIL)}"
+                asked = asked or entry.kind == JournalKind.NOTICE.value
                 if entry.kind == JournalKind.EXIT.value:
-                    note = ExitNote.of_fields(entry.fields, f"the last word of {self._attempt}")
-                    why = _WHY[note.reason]
-                    return LastWord(True, note.program_started, f"{why}{told}" if why else "")
-            return LastWord(claimed=True)
+                    return _last_word(ExitNote.of_fields(entry.fields, f"the last word of {self._attempt}"), told)
+            return LastWord(claimed=True, asked=asked)
 
         return self._look.ask(question)
 
@@ -109,6 +108,18 @@ class AttemptView:
     def _entries(self) -> list[JournalEntry]:
         journal = self._look.root.journal(self._attempt)
         return journal.entries(limit=MOST_ENTRIES, most_names=MOST_NAMES, most_bytes=MOST_JOURNAL_BYTES)
+
+
+def _last_word(note: ExitNote, told: str) -> LastWord:
+    why = _WHY[note.reason]
+    return LastWord(
+        claimed=True,
+        program_started=note.program_started,
+        detail=f"{why}{told}" if why else "",
+        asked=note.reason in (ExitReason.NOTICE, ExitReason.KILLED),
+        exit_known=note.reason is not ExitReason.GUARDIAN_LOST,
+        code=note.own_exit_code,
+    )
 
 
 def _text(entry: JournalEntry, most: int) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from prefect_dispatch.model.next_step import next_step
 from prefect_dispatch.model.state import Execution, Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import Append, Done, Finish, Held
-from prefect_dispatch.supervisor.advance import Advanced, Supervisor
+from prefect_dispatch.supervisor.advance import Advanced, Supervisor, Tell, warn
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ async def drive(
     *,
     carrier: str | None,
     after_each: Callable[[Advanced], Awaitable[None]],
+    tell: Tell = warn,
 ) -> Happening:
     """Advance until the execution that is current ends, or the job is held, finished or carried by somebody else.
 
@@ -57,8 +57,9 @@ async def drive(
         supervisor: advances the lineage.
         carrier: the flow run in whose name this is done; None to go on whoever carries it.
         after_each: told of each advance, for progress.
+        tell: told of a record that is away when this begins.
     """
-    over_before = _count_over(await supervisor.read())
+    over_before = _count_over(await supervisor.read(tell))
     while True:
         advanced = await supervisor.advance()
         state = advanced.state
@@ -69,7 +70,7 @@ async def drive(
             continue
         if carrier is not None and state.carried_by not in (None, carrier):
             return TakenOver(state, str(state.carried_by))
-        due = next_step(state, supervisor.clock.now(), supervisor.capabilities)
+        due = supervisor.due(state)
         if isinstance(due, Done):
             return JobOver(state)
         if isinstance(due, Held) and isinstance(advanced.step, Held):

@@ -105,26 +105,41 @@ def check_acceptable(job: ResolvedJob) -> None:
         raise SpecError(refusal)
 
 
-def require_held(record: Record) -> Hold:
+def require_held(record: Record, meant: str = "") -> Hold:
     """The open hold of a lineage.
 
+    Args:
+        record: the lineage's record.
+        meant: the hold that it has to be; empty for any.
+
     Raises:
-        LineageError: nothing is held.
+        LineageError: nothing is held, or it is another hold.
     """
     hold = record.refresh().hold
     if hold is None:
         raise LineageError(f"lineage {record.lineage!r} is not held; there is nothing to run again")
+    if meant and hold.opened.hold != meant:
+        raise LineageError(
+            f"lineage {record.lineage!r} is not held by {meant} but by {hold.opened.hold}: {hold.opened.why}; "
+            f"to lift that one, give --run-again {hold.opened.hold}"
+        )
     return hold
 
 
-def run_again(record: Record, who: str, note: str = "") -> LineageState:
-    """Lift the open hold of a lineage in a person's name, so that the job runs again.
+def run_again(record: Record, hold: Hold, who: str, note: str = "") -> LineageState:
+    """Lift a hold in a person's name, so that the job runs again: the one that the person has seen, and no other.
+
+    Args:
+        record: the lineage's record.
+        hold: that hold.
+        who: the person.
+        note: why, for the record.
 
     Raises:
-        LineageError: nothing is held.
+        LineageError: it is open no more.
     """
     while True:
-        hold = require_held(record)
+        require_held(record, hold.opened.hold)
         try:
             return record.append(
                 HoldLifted(

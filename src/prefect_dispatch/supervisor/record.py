@@ -68,6 +68,11 @@ class Record:
         return self._store.location
 
     @property
+    def last(self) -> LineageState | None:
+        """What the last reading or append came to; None before the first."""
+        return self._state
+
+    @property
     def unreadable(self) -> str | None:
         """Why this version may only read this lineage; None when it may write."""
         return None if self._unreadable is None else str(self._unreadable)

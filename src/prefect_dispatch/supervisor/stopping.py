@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.submission import Notice
-from prefect_dispatch.model.facts import Opened, RestartsForbidden, Retired, Retiring
-from prefect_dispatch.model.observation import ObjectRef, ObjectState
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import RestartsForbidden, Retired, Retiring
+from prefect_dispatch.model.observation import EndedRestart, ObjectRef, ObjectState
 from prefect_dispatch.model.state import LineageState, SubmissionState
 from prefect_dispatch.supervisor.access import Access
 from prefect_dispatch.supervisor.observing import Observer
@@ -46,7 +47,7 @@ class Stopper:
         await self._access.scheduler.stop(object, how)
         self._asked[object] = asked_at
 
-    async def retire(self, opened: Opened, submission: SubmissionState) -> None:
+    async def retire(self, state: LineageState, submission: SubmissionState) -> None:
         """End an object for good: switch off, stop asked, and noted once it is seen to have ended."""
         reference, newest = submission.object, submission.newest
         if reference is None or newest is None:
@@ -62,9 +63,10 @@ class Stopper:
         if seen is None or (seen.state is ObjectState.ENDED and seen.restart == newest.restart):
             await self._access.append(Retired(n=submission.n), submission.generation)
         else:
-            await self._observer.take(opened, submission, seen)
+            await self._observer.take(state, submission, seen)
+            await self._observer.hold_if_unknown(state, [submission])
 
-    async def forbid_restarts(self, opened: Opened, submission: SubmissionState) -> None:
+    async def forbid_restarts(self, state: LineageState, submission: SubmissionState) -> None:
         """Turn the switch off, and note it only where it came in time.
 
         What the scheduler is ending already may have its next restart decided, which no switch takes back: then the
@@ -81,7 +83,30 @@ class Stopper:
         if seen is not None and seen.state in (ObjectState.QUEUED, ObjectState.RUNNING) and seen.restart == here:
             await self._access.append(RestartsForbidden(n=submission.n), submission.generation)
         else:
-            await self._observer.take(opened, submission, seen)
+            await self._observer.take(state, submission, seen)
+            await self._observer.hold_if_unknown(state, [submission])
+
+    async def give_up(self, state: LineageState, submission: SubmissionState) -> None:
+        """Take an object for gone on a person's word, unless the scheduler knows its state again."""
+        reference, newest = submission.object, submission.newest
+        if reference is None or newest is None:
+            return
+        answers = await self._observer.look([reference])
+        if reference not in answers:
+            return
+        seen = answers[reference]
+        unknown = seen is None or seen.state is ObjectState.UNKNOWN
+        if not unknown and (submission.live or (seen is not None and seen.restart > newest.restart)):
+            await self._observer.take(state, submission, seen)
+            return
+        await self._forbid(reference)
+        await self.ask_to_stop(submission, None)
+        if submission.live:
+            evidence = "its state stayed unknown, and a person has given it up"
+            ended = EndedRestart(restart=newest.restart, cause=Cause.VANISHED, evidence=evidence)
+            await self._observer.append_end(state, submission, ended)
+        else:
+            await self._access.append(Retired(n=submission.n), submission.generation)
 
     async def _forbid(self, object: ObjectRef) -> None:
         reach("set-restarts")

@@ -9,7 +9,7 @@ import logging
 from prefect_dispatch.errors import Ambiguous, Exists, SchedulerError, SubmitRefused
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.names import new_token
-from prefect_dispatch.model.facts import Opened, Requeueing, Submitted, Submitting
+from prefect_dispatch.model.facts import Requeueing, Submitted, Submitting
 from prefect_dispatch.model.facts import SubmitRefused as SubmitRefusedFact
 from prefect_dispatch.model.observation import ObjectRef, ObjectState
 from prefect_dispatch.model.state import Landing, LineageState, SubmissionState
@@ -85,7 +85,7 @@ class Submitter:
             raise
         self._calls.append(OwnCall(submission, reference))
 
-    async def requeue(self, opened: Opened, step: Requeue) -> None:
+    async def requeue(self, state: LineageState, step: Requeue) -> None:
         """Write down the intent, look again, then make the one call."""
         submission = step.submission
         if submission.object is None:
@@ -99,7 +99,7 @@ class Submitter:
             await self._access.scheduler.requeue(submission.object, step.restart)
         except SubmitRefused as error:
             _log.warning("%s: %s", self._access.lineage, error, extra={"action": "requeue.refused"})
-            await self._stopper.retire(opened, submission)
+            await self._stopper.retire(state, submission)
         except SchedulerError:
             self._calls.append(OwnCall(submission, submission.object))
             raise

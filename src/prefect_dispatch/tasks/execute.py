@@ -68,7 +68,10 @@ async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporte
                 logger.warning("%s", trouble, extra={"action": action})
         reporter.soon("progress", progress.update(advanced.state))
 
-    happening = await drive(supervisor, carrier=carrier, after_each=after_each)
+    def tell(trouble: str) -> None:
+        logger.warning("%s", trouble, extra={"action": "record.trouble"})
+
+    happening = await drive(supervisor, carrier=carrier, after_each=after_each, tell=tell)
     reporter.soon("last progress", progress.update(happening.state, last=True))
     epoch, number = _epoch_of(happening), _try_number()
     reporter.soon(f"try {number}", report_execution(supervisor, epoch, number))

@@ -132,6 +132,17 @@ class MemoryCluster:
         end = Ending(cause=Cause.PREEMPTED, evidence="preempted", again=self._restarts(found))
         self._begin_ending(object, end, now, noticed=True)
 
+    def notice(self, object: ObjectRef) -> None:
+        """Ask the processes of what runs to end by themselves, which the scheduler does not know of.
+
+        So does a machine that is shut down.
+        """
+        now = self._catch_up()
+        found = self._objects[object]
+        if found.state is ObjectState.RUNNING and not self._is_cut_off(found):
+            key = self._key(found)
+            self.processes[key] = replace(self.processes[key], noticed_at=now)
+
     def lose_node(self, node: str) -> None:
         """Cut a node off: its processes go on, nothing reaches them, and after a while the scheduler gives it up."""
         now = self._catch_up()

@@ -182,7 +182,7 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
     if state.finished is None:
         state = open_lineage(record, job, plan(job.spec, scheduler.capabilities, root_visible=True))
     if lift and state.hold is not None:
-        run_again(record, "a person")
+        run_again(record, state.hold, "a person")
     root = None if kept is not None else root_view_of(LINEAGE, state)
     supervisor = Supervisor(record, scheduler, root, clock)
 

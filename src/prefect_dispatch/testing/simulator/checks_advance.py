@@ -105,7 +105,9 @@ def g5_the_last_restart_is_not_the_schedulers(took: Took) -> str | None:
 def g7_nobody_holds_what_the_scheduler_runs(took: Took) -> str | None:
     """An open hold has no execution behind its back that the scheduler may run again."""
     state, truth = took.advanced.state, took.truth
-    if state.hold is None or state.hold.opened.token is not None or state.newest is None:
+    if state.hold is None or state.newest is None:
+        return None
+    if state.hold.opened.token is not None or state.hold.opened.state_unknown:
         return None
     submission = state.newest
     found = truth.object(submission.object) if submission.object is not None else None

@@ -36,14 +36,14 @@ def g13_nothing_is_begun_while_a_stop_is_pending(appended: Appended) -> str | No
 
 
 def g5_a_delay_is_waited_for(appended: Appended) -> str | None:
-    """The next execution is not decided before its rule's delay is over, as far as the clocks agree."""
+    """The next execution is not decided before its rule's delay is over, whatever the clocks show."""
     fact, counted, truth = appended.entry.fact, appended.recount, appended.truth
     opened, word = appended.before.opened, counted.word
     if not isinstance(fact, Submitting | Requeueing) or opened is None or counted.last is None or word is not None:
         return None
     waited = appended.at - truth.written_at[counted.last_seq]
     delay = opened.plan.rule(counted.last).delay.total_seconds()
-    if waited >= delay - truth.skew - TOLERANCE:
+    if waited >= delay - TOLERANCE:
         return None
     return f"it runs again {waited:.0f} s after {counted.last}, whose rule says {delay:.0f} s"
 
@@ -63,6 +63,8 @@ def g7_a_recorded_cause_is_what_happened(appended: Appended) -> str | None:
     if end.cause is not None:
         allowed = RENAMED.get(end.cause, (end.cause,))
         return None if fact.cause in allowed else f"{found.ref} ended by {end.cause}, and {fact.cause} is recorded"
+    if fact.cause is Cause.PREEMPTED and truth.was_noticed(found.ref, fact.restart):
+        return None
     if fact.cause in SCHEDULERS_OWN:
         return f"{found.ref} ended with {end.exit}, and {fact.cause} is recorded"
     return None

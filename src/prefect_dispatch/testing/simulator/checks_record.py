@@ -96,7 +96,7 @@ def _given_up_by_a_person(appended: Appended, n: int) -> bool:
 def g5_nothing_is_abandoned_that_landed_in_time(appended: Appended) -> str | None:
     """Whoever says that a submission never landed asked after the last moment at which it could have."""
     fact, truth = appended.entry.fact, appended.truth
-    if not isinstance(fact, Abandoned) or _given_up_by_a_person(appended, fact.n) or not truth.clocks_agree:
+    if not isinstance(fact, Abandoned) or _given_up_by_a_person(appended, fact.n):
         return None
     submission = appended.before.submission(appended.entry.generation, fact.n)
     if submission is None or submission.token not in truth.landed or truth.landed_late(submission.token):
@@ -110,7 +110,7 @@ def g5_the_old_object_is_retired_before_the_next_is_submitted(appended: Appended
     if not isinstance(fact, Submitting) or newest is None or newest.object is None:
         return None
     found = truth.object(newest.object)
-    if found is None or found.purged:
+    if found is None or found.purged or truth.was_given_up(found.ref):
         return None
     if not found.is_over:
         return f"submission {fact.n} is decided while {found.ref} of submission {newest.n} is {found.state}"
@@ -161,6 +161,8 @@ def g7_an_end_is_recorded_only_when_it_is_one(appended: Appended) -> str | None:
     found = truth.object(submission.object)
     if found is None:
         return f"{submission.object} is said to have ended by {fact.cause}, and has not landed yet"
+    if fact.cause is Cause.VANISHED and truth.was_given_up(found.ref):
+        return None if found.is_over or found.ref in truth.stopped else f"{found.ref} is given up without being stopped"
     if not truth.has_ended(submission.object, fact.restart):
         return (
             f"{found.ref} r{fact.restart} is said to have ended by {fact.cause}; it is {found.state} r{found.restart}"
@@ -201,7 +203,7 @@ def g5_finished_leaves_nothing_on_its_way(appended: Appended) -> str | None:
         return None
     for found in truth.scheduler.objects():
         excused = truth.landed_late(found.ref.token) or truth.a_person_accounts_for(found.ref.token)
-        if not found.is_over and found.ref not in truth.stopped and not excused and truth.clocks_agree:
+        if not found.is_over and found.ref not in truth.stopped and not excused:
             return f"finished while {found.ref} is {found.state}, and nobody asked it to stop"
     return None
 

@@ -59,9 +59,10 @@ class Execution:
             self._stage.happen(f"exit {error.exit_code}")
             self._write_exit(ExitNote(False, None, None, error.exit_code, ExitReason.REFUSED))
             return error.exit_code
-        code = self._compute()
-        reason = ExitReason.NOTICE if self._noticed() else ExitReason.PROGRAM
-        self._write_exit(ExitNote(True, code, None, code, reason))
+        theirs = self._compute()
+        asked = self._noticed()
+        code = ExitCode.SAVED_ON_REQUEST.value if asked and theirs == 0 else theirs
+        self._write_exit(ExitNote(True, theirs, None, code, ExitReason.NOTICE if asked else ExitReason.PROGRAM))
         return code
 
     def _begin(self) -> None:

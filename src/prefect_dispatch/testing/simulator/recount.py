@@ -48,6 +48,7 @@ class Recount:
         self.newest = 0
         self._most_published = 0
         self._hold: str | None = None
+        self._hold_was_unknown = False
         self._over: set[tuple[int, int | None]] = set()
         self._retiring: dict[int, int] = {}
         self._blind = False
@@ -87,6 +88,7 @@ class Recount:
                 self._end(entry.fact)
             case HoldOpened(hold=hold) if not self._finished:
                 self._hold, self.word = hold, None
+                self._hold_was_unknown = entry.fact.state_unknown
             case HoldLifted(hold=hold) if hold == self._hold:
                 self._hold, self.word, self.fruitless = None, entry.fact, 0
             case _:
@@ -101,7 +103,8 @@ class Recount:
         late = fact.n in self._retiring and (fact.restart > self._retiring[fact.n] or (fact.n, None) in self._over)
         if (late and fact.cause is Cause.STOPPED) or fact.n != self.newest:
             return
-        if self.word is not None and self.word.resolution is Resolution.RUN_AGAIN:
+        gave_up = self._hold_was_unknown and fact.cause is Cause.VANISHED
+        if self.word is not None and self.word.resolution is Resolution.RUN_AGAIN and not gave_up:
             self.word = None
         self._charge(fact.n, fact.cause)
         if self._blind:

@@ -92,7 +92,7 @@ def draw_setting(random: Random) -> Setting:
         return random.choice(choices)
 
     return Setting(
-        shape=random.choice(SHAPES),
+        shape=_impatient(random.choice(SHAPES), timedelta(seconds=rate(60.0, 300.0, 3600.0))),
         supervisors=random.choice((2, 2, 3)),
         loyalty=rate(0.0, 0.3, 0.6, 0.9),
         stall=rate(0.0, 0.001, 0.005, 0.02),
@@ -103,7 +103,7 @@ def draw_setting(random: Random) -> Setting:
         lost_answer=rate(0.0, 0.0, 0.05, 0.3),
         odd_landing=rate(0.0, 0.2, 0.5, 0.9),
         very_late=rate(0.0, 0.0, 0.3),
-        skew=rate(0.0, 5.0, 29.0, 29.0, 300.0),
+        skew=rate(0.0, 29.0, 300.0, 20000.0),
         event_every=rate(15.0, 30.0, 60.0),
         person_every=rate(40.0, 100.0, 400.0),
         chaos=rate(600.0, 1200.0, 2400.0),
@@ -117,6 +117,10 @@ def draw_setting(random: Random) -> Setting:
         slots=random.choice((1, 2, 3, 3)),
         spec=_draw_spec(random),
     )
+
+
+def _impatient(shape: Shape, unknown_bound: timedelta) -> Shape:
+    return replace(shape, capabilities=shape.capabilities.model_copy(update={"unknown_bound": unknown_bound}))
 
 
 def _draw_spec(random: Random) -> dict[str, Any]:

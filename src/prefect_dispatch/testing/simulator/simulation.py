@@ -45,8 +45,6 @@ def simulate(seed: int) -> Outcome:
     kernel = stage.kernel
     scheduler = MemoryScheduler(lambda: BEGIN + timedelta(seconds=kernel.now), setting.shape, setting.slots)
     truth = Truth(scheduler, MemoryStore("memory://root"))
-    truth.clocks_agree = setting.skew <= scheduler.capabilities.clock_skew.total_seconds()
-    truth.skew = setting.skew
     referee = Referee(stage, truth)
     office = Office(referee, MemoryStore("memory://record"))
     world = World(referee, office)

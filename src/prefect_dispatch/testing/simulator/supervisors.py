@@ -122,10 +122,12 @@ class Office:
         stage, random = self.referee.stage, self.referee.stage.random
         if state.hold is not None:
             resolution = random.choices(tuple(Resolution), LIKES)[0]
+            if state.hold.opened.state_unknown:
+                stage.happen("person asked about an unknown state")
             stage.kernel.sleep(random.choice(THINKS))
             if resolution is Resolution.RUN_AGAIN:
                 stage.happen("lift run_again")
-                run_again(record, actor)
+                run_again(record, state.hold, actor)
                 return
             published = sorted(self.referee.truth.published)
             base = random.choice(published) if resolution is Resolution.CONTINUE_FROM and published else None

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.names import attempt_of
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.submission import Submission
 from prefect_dispatch.model.facts import Entry, HoldLifted, HoldOpened, Resolution
@@ -83,8 +84,6 @@ class Truth:
         returned: names whose publishing returned.
         claims: attempts by epoch.
         executions: executions by attempt.
-        clocks_agree: whether all wall clocks were within the scheduler's bound all the time.
-        skew: how many seconds the wall clocks were apart at most.
         index: the ledger of open lineages; None as long as nobody has opened an office.
         requeues: for each object and restart, who called requeue.
     """
@@ -107,8 +106,6 @@ class Truth:
     returned: set[str] = field(default_factory=set)
     claims: dict[Epoch, str] = field(default_factory=dict)
     executions: dict[str, Ran] = field(default_factory=dict)
-    clocks_agree: bool = True
-    skew: float = 0.0
     index: Ledger | None = None
     requeues: dict[tuple[ObjectRef, int], list[str]] = field(default_factory=lambda: defaultdict(list))
 
@@ -129,6 +126,23 @@ class Truth:
         """Whether a restart of an object is over, as the scheduler sees it."""
         found = self.object(reference)
         return found is not None and (restart < found.restart or (restart == found.restart and found.is_over))
+
+    def was_noticed(self, reference: ObjectRef, restart: int) -> bool:
+        """Whether the processes of a restart of an object were asked to end by themselves."""
+        return any(
+            each.object == reference and each.attempt == attempt_of(reference.token, restart) and each.noticed_at
+            for each in self.scheduler.processes.values()
+        )
+
+    def was_given_up(self, reference: ObjectRef) -> bool:
+        """Whether a person has answered for an object whose state was unknown."""
+        facts = [entry.fact for entry in self.entries]
+        asked = {
+            fact.hold
+            for fact in facts
+            if isinstance(fact, HoldOpened) and fact.state_unknown and fact.object == reference
+        }
+        return any(isinstance(fact, HoldLifted) and fact.hold in asked for fact in facts)
 
     def landed_late(self, token: str) -> bool:
         """Whether an object came after every bound, so that nobody had to wait for it."""

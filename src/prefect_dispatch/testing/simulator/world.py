@@ -128,6 +128,7 @@ class World:
             self._fail,
             self._fail,
             self._stop_by_admin,
+            self._shut_down,
         )
         while not stage.calm:
             stage.kernel.sleep(stage.random.expovariate(1 / stage.setting.event_every))
@@ -251,6 +252,15 @@ class World:
         self._stage.happen("killed program")
         self._scheduler.exit(found.ref, signal=9)
         return f"{found.ref} r{found.restart} is killed by signal 9"
+
+    def _shut_down(self) -> str | None:
+        """Ask a job's processes to end without the scheduler's knowing, as a machine does that is shut down."""
+        found = self._one(ObjectState.RUNNING)
+        if found is None or found.attempt not in self._scheduler.living():
+            return None
+        self._stage.happen("unexplained notice")
+        self._scheduler.notice(found.ref)
+        return f"{found.ref} r{found.restart} is asked to end by nobody knows whom"
 
     def _stop_by_admin(self) -> str | None:
         found = self._one(ObjectState.RUNNING, ObjectState.QUEUED)
