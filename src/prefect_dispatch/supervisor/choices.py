@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from prefect_dispatch.errors import Exists, LineageError, MalformedName
 from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.facts import (
     HoldLifted,
     HoldOpened,
@@ -13,7 +16,9 @@ from prefect_dispatch.model.facts import (
     Resolution,
     StopRequested,
 )
+from prefect_dispatch.model.next_step import next_step
 from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.model.steps import Append
 from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.record import Record
 
@@ -126,9 +131,21 @@ def reopen(record: Record, *, who: str, note: str = "") -> LineageState:
                 "give a new run a lineage name of its own"
             )
         try:
-            return record.append(Reopened(who=who, after=state.finished.outcome, note=note))
+            reopened = record.append(Reopened(who=who, after=state.finished.outcome, note=note))
         except Exists:
             continue
+        return _hold_at_once(record, reopened)
+
+
+def _hold_at_once(record: Record, state: LineageState) -> LineageState:
+    """Open the hold that comes first, so that it can be answered without a supervisor; else the next one does it."""
+    if state.at is None:
+        return state
+    due = next_step(state, state.at, Capabilities(scheduler="", requeue=False, time_limit=False))
+    if isinstance(due, Append) and isinstance(due.fact, HoldOpened):
+        with contextlib.suppress(Exists):
+            return record.append(due.fact, due.generation)
+    return record.refresh()
 
 
 def _answer(
@@ -188,9 +205,8 @@ def _require_publication(record: Record, name: str) -> None:
     view = root_view_of(record.lineage, state)
     known = view.publications() if view is not None else None
     if known is None:
-        where = state.opened.root if state.opened is not None else "its root"
-        raise LineageError(
-            f"whether {name} is published cannot be seen from here: {where} is not there; ask where it is"
-        )
+        root = state.opened.root if state.opened is not None else "its root"
+        why = "; ".join(view.faults) if view is not None and view.faults else f"{root} cannot be seen"
+        raise LineageError(f"whether {name} is published cannot be told from here: {why}")
     if publication not in known:
         raise LineageError(f"{name} is not published in the root of {record.lineage!r}; see dispatch-job list")
