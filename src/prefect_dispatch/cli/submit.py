@@ -24,10 +24,11 @@ from prefect_dispatch.model.state import Hold
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
+from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, TakenOver, drive
 from prefect_dispatch.supervisor.log_file import tail_of
-from prefect_dispatch.supervisor.opening import open_lineage, owner, require_held, run_again
+from prefect_dispatch.supervisor.opening import open_lineage, owner, require_held
 from prefect_dispatch.supervisor.patience import PatientReader
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
@@ -82,8 +83,9 @@ def _run(options: argparse.Namespace) -> int:
     seen = require_held(record, options.run_again) if options.run_again is not None else None
     state = open_lineage(record, job, plan_of(job))
     if seen is not None:
-        print(f"lifting hold {seen.opened.hold} of {job.spec.lineage}: {printable(seen.opened.why)}", flush=True)
-        run_again(record, seen, owner(), options.note)
+        hold = seen.opened
+        print(f"lifting hold {hold.hold} of {job.spec.lineage}: {printable(hold.why)}", flush=True)
+        run_again(record, hold.hold, who=owner(), note=options.note)
     elif state.hold is not None:
         return _tell_held(job.spec.lineage, state.hold)
     if options.wait:

@@ -41,6 +41,7 @@ class Assignment:
 
         Raises:
             UsageError: there is no document, it is not one, or the restart is not known.
+            DuplicateExecution: it is a restart that may not run, since the checkpoint is shared.
         """
         path = document or environment.get(contract.SUBMISSION)
         if not path:
@@ -57,7 +58,9 @@ class Assignment:
             raise UsageError(
                 f"submission {path}: root {submission.root!r} holds what no path can hold; give the root's true path"
             ) from None
-        return cls(submission, _restart(submission.restart_source, environment))
+        restart = _restart(submission.restart_source, environment)
+        submission.check_restart(restart)
+        return cls(submission, restart)
 
     @property
     def epoch(self) -> Epoch:

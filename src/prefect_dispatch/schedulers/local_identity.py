@@ -27,8 +27,9 @@ def identify(pid: int, locked: bool = False) -> Record:
         pid: the process.
         locked: whether it holds its lock.
     """
-    namespaces = {"pid_namespace": _namespace("pid"), "time_namespace": _namespace("time")}
-    return {"pid": pid, "start_time": start_time(pid), "locked": locked, **namespaces, **stamp()}
+    namespaces = {"pid_namespace": namespace("pid"), "time_namespace": namespace("time")}
+    own = {"pid": pid, "session": os.getsid(pid), "start_time": start_time(pid), "locked": locked}
+    return {**own, **namespaces, **stamp()}
 
 
 def hold_lock(path: Path) -> int | None:
@@ -63,14 +64,14 @@ def is_alive(process: Mapping[str, Any], lock: Path) -> bool | None:
     held = _is_held(lock) if process.get("locked") else None
     if held is not None:
         return held
-    if not (is_visible(process) and process.get("time_namespace") in (None, _namespace("time"))):
+    if not (is_visible(process) and process.get("time_namespace") in (None, namespace("time"))):
         return None
     return bool(start_time(int(process["pid"])) == process["start_time"])
 
 
 def is_visible(process: Mapping[str, Any]) -> bool:
     """Whether the pid of a process of this boot means the same here."""
-    return process.get("pid_namespace") in (None, _namespace("pid"))
+    return process.get("pid_namespace") in (None, namespace("pid"))
 
 
 def start_time(pid: int) -> int | None:
@@ -101,7 +102,7 @@ def _is_held(lock: Path) -> bool | None:
     return False
 
 
-def _namespace(kind: str) -> str | None:
+def namespace(kind: str) -> str | None:
     """The kernel's name of a namespace that this process is in (namespaces(7)); None where there are none of a kind."""
     try:
         return os.readlink(f"/proc/self/ns/{kind}")

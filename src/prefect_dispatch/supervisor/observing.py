@@ -11,11 +11,11 @@ from prefect_dispatch.errors import Ambiguous
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.classify import cause_of
 from prefect_dispatch.model.facts import Abandoned, Ended, Observed, Submitted
-from prefect_dispatch.model.holds import ambiguous_hold, unknown_hold
 from prefect_dispatch.model.next_step import pending_too_long
 from prefect_dispatch.model.observation import EndedRestart, ObjectRef, ObjectState, Observation
 from prefect_dispatch.model.observing import news, vanished
 from prefect_dispatch.model.state import Landing, LineageState, SubmissionState
+from prefect_dispatch.model.unaccounted import ambiguous_hold, unknown_hold
 from prefect_dispatch.supervisor.access import Access
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from prefect_dispatch.errors import Exists, LineageError, SpecError, StoreUnreachable
-from prefect_dispatch.model.facts import Finished, HoldLifted, LiftedBy, Opened, Resolution
+from prefect_dispatch.model.facts import Finished, Opened
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.state import Hold, LineageState
@@ -124,34 +124,6 @@ def require_held(record: Record, meant: str = "") -> Hold:
             f"to lift that one, give --run-again {hold.opened.hold}"
         )
     return hold
-
-
-def run_again(record: Record, hold: Hold, who: str, note: str = "") -> LineageState:
-    """Lift a hold in a person's name, so that the job runs again: the one that the person has seen, and no other.
-
-    Args:
-        record: the lineage's record.
-        hold: that hold.
-        who: the person.
-        note: why, for the record.
-
-    Raises:
-        LineageError: it is open no more.
-    """
-    while True:
-        require_held(record, hold.opened.hold)
-        try:
-            return record.append(
-                HoldLifted(
-                    hold=hold.opened.hold,
-                    lifted_by=LiftedBy.PERSON,
-                    resolution=Resolution.RUN_AGAIN,
-                    who=who,
-                    note=note,
-                )
-            )
-        except Exists:
-            continue
 
 
 def owner() -> str:

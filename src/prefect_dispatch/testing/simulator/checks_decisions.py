@@ -42,10 +42,10 @@ def g5_a_delay_is_waited_for(appended: Appended) -> str | None:
     if not isinstance(fact, Submitting | Requeueing) or opened is None or counted.last is None or word is not None:
         return None
     waited = appended.at - truth.written_at[counted.last_seq]
-    delay = opened.plan.rule(counted.last).delay.total_seconds()
-    if waited >= delay - TOLERANCE:
+    delay = opened.spec.recovery.rule(counted.last).delay if counted.site else opened.plan.rule(counted.last).delay
+    if waited >= delay.total_seconds() - TOLERANCE:
         return None
-    return f"it runs again {waited:.0f} s after {counted.last}, whose rule says {delay:.0f} s"
+    return f"it runs again {waited:.0f} s after {counted.last}, whose rule says {delay.total_seconds():.0f} s"
 
 
 def g7_a_recorded_cause_is_what_happened(appended: Appended) -> str | None:

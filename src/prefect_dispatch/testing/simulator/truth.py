@@ -84,8 +84,10 @@ class Truth:
         returned: names whose publishing returned.
         claims: attempts by epoch.
         executions: executions by attempt.
+        clocks_agree: whether all wall clocks were within the scheduler's bound all the time.
         index: the ledger of open lineages; None as long as nobody has opened an office.
         requeues: for each object and restart, who called requeue.
+        gone: attempts of which the site has said that nothing lives.
     """
 
     scheduler: MemoryScheduler
@@ -106,8 +108,10 @@ class Truth:
     returned: set[str] = field(default_factory=set)
     claims: dict[Epoch, str] = field(default_factory=dict)
     executions: dict[str, Ran] = field(default_factory=dict)
+    clocks_agree: bool = True
     index: Ledger | None = None
     requeues: dict[tuple[ObjectRef, int], list[str]] = field(default_factory=lambda: defaultdict(list))
+    gone: set[str] = field(default_factory=set)
 
     @property
     def state(self) -> LineageState:

@@ -1,0 +1,34 @@
+"""Holds over what only a person can account for: a submission without an object, an object without a state."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from prefect_dispatch.format.durations import describe_duration
+from prefect_dispatch.model.facts import HoldOpened
+from prefect_dispatch.model.state import LineageState, SubmissionState
+from prefect_dispatch.model.steps import Append
+
+
+def ambiguous_hold(state: LineageState, submission: SubmissionState, detail: str) -> Append:
+    """The hold for a submission that the scheduler cannot account for. It never expires: its object may still come."""
+    why = f"submission {submission.n} may have reached the scheduler or not, and it cannot tell: {detail}"
+    held = HoldOpened(hold=f"h{state.seq + 1}", why=why, n=submission.n, token=submission.token)
+    return Append(fact=held, generation=state.generation)
+
+
+def unknown_hold(state: LineageState, submission: SubmissionState, bound: timedelta, evidence: str) -> Append:
+    """The hold for an object whose state has stayed unknown for too long."""
+    why = (
+        f"for {describe_duration(bound)} nobody could tell what became of submission {submission.n}, object "
+        f"{submission.object}: {evidence or 'its state is unknown'}; look there, and run it again once it is gone"
+    )
+    held = HoldOpened(
+        hold=f"h{state.seq + 1}",
+        why=why,
+        n=submission.n,
+        restart=submission.newest.restart if submission.newest is not None else 0,
+        object=submission.object,
+        state_unknown=True,
+    )
+    return Append(fact=held, generation=state.generation)
