@@ -25,11 +25,11 @@ from prefect_dispatch.model.facts import (
     SubmitRefused,
 )
 from prefect_dispatch.model.holds import ANSWER_AGAIN_AFTER, EXPIRY_BOUND, is_news
-from prefect_dispatch.model.next_step import ambiguous_hold
 from prefect_dispatch.model.plan import plan
 from prefect_dispatch.model.recovery import SHARED_HOLD_FOR, Recovery
 from prefect_dispatch.model.state import Hold
 from prefect_dispatch.model.steps import Append, Done, Finish, Held, Poll, Submit
+from prefect_dispatch.model.unaccounted import ambiguous_hold
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED
 from prefect_dispatch.testing.story import BEGIN, Story, object_of
 

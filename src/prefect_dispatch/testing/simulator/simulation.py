@@ -45,6 +45,7 @@ def simulate(seed: int) -> Outcome:
     kernel = stage.kernel
     scheduler = MemoryScheduler(lambda: BEGIN + timedelta(seconds=kernel.now), setting.shape, setting.slots)
     truth = Truth(scheduler, MemoryStore("memory://root"))
+    truth.clocks_agree = setting.skew <= scheduler.capabilities.clock_skew.total_seconds()
     referee = Referee(stage, truth)
     office = Office(referee, MemoryStore("memory://record"))
     world = World(referee, office)
