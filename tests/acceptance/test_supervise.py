@@ -330,7 +330,7 @@ def test_a_record_that_goes_away_is_waited_for_and_told_of_once(operator, wait_u
     (carrier,) = operator.carriers()
 
     def told() -> list[str]:
-        return [text for text in operator.logs(carrier) if "not there any more" in text]
+        return [text for text in operator.logs(carrier) if str(operator.runs) in text and "not there" in text]
 
     # when its record is away for a while, which the flow run's log tells
     operator.runs.rename(operator.folder / "away")

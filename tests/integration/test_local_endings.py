@@ -372,6 +372,20 @@ class TestLoss:
         holders = [pid for pid in laboratory.started() if lock in _open_files(pid)]
         assert holders == [laboratory.launcher(object)]
 
+    async def test_of_a_record_can_be_answered_by_a_stop(self, laboratory: LocalLaboratory) -> None:
+        # given a running job whose process record was damaged
+        scheduler = laboratory.scheduler()
+        object = await scheduler.submit(laboratory.request(*STUBBORN))
+        await laboratory.ready()
+        laboratory.records(object).process.write_text("no record")
+        assert (await laboratory.look(scheduler, object)).state is ObjectState.UNKNOWN
+
+        # when it is stopped
+        await scheduler.stop(object, None)
+
+        # then it ends all the same
+        await laboratory.until(lambda: not laboratory.launchers(object), "the launcher has ended the job")
+
     async def test_is_not_told_of_a_launcher_that_recorded_the_exit_just_now(
         self, laboratory: LocalLaboratory, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from prefect_dispatch.errors import StoreError
+from prefect_dispatch.errors import StoreError, StoreUnreachable
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.stores.memory import MemoryStore
@@ -151,6 +151,17 @@ async def test_a_record_that_goes_away_behind_a_scheduler_that_fails_ends_nothin
     # then
     assert away.trouble
     assert (await settle(supervisor)).state.newest.n == 1
+
+
+def test_the_id_of_a_record_that_was_read_is_not_made_anew(stage):
+    # given
+    record = stage.record()
+    record.refresh()
+    stage.go_away()
+    # then
+    with pytest.raises(StoreUnreachable):
+        record.id()
+    assert not stage.folder.exists()
 
 
 async def test_driving_begins_and_goes_on_while_the_record_is_away(stage):

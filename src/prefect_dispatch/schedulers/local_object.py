@@ -59,8 +59,12 @@ def end(folder: ObjectFolder, cause: Cause, evidence: str, notice: bool, kill_af
 
 def signal_launcher(folder: ObjectFolder) -> None:
     """Wake the launcher, if it lives, so that it reads the ``ended`` record now and not at its next look."""
-    process = read_record(folder.process)
-    if process is not None and "pid" in process and is_visible(process) and is_alive(process, folder.alive):
+    try:
+        process = read_record(folder.process) or {}
+        lives = "pid" in process and is_visible(process) and is_alive(process, folder.alive)
+    except (ValueError, KeyError, TypeError):
+        return  # Observed as unknown; if it lives, it sees the record at its next look.
+    if lives:
         reach("local.signal")
         try:
             os.kill(process["pid"], signal.SIGTERM)

@@ -107,13 +107,15 @@ class Record:
         """The record's random id, made on first use and bound to the checkpoint root by its first claim.
 
         Raises:
-            StoreUnreachable: the record root cannot be written.
+            StoreUnreachable: the record root cannot be written, or what was read before is not there any more.
         """
         if self._id is None:
             ledger = self._store.ledger("")
             try:
                 document = decode(ledger.read("record.json"), self._place("record.json"))
-            except (Absent, RootAbsent):
+            except (Absent, RootAbsent) as error:
+                if isinstance(error, RootAbsent) and self._state is not None and self._state.seq > 0:
+                    raise  # It was read before: it is away, and a probe would make an empty one in its place.
                 self._store.probe()
                 reach("record-id")
                 with contextlib.suppress(Exists):
