@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os.path
 from datetime import timedelta
-from typing import Any, Mapping
+from typing import Any, Dict, Mapping, Optional
 
 from prefect_dispatch.errors import DispatchError, MalformedDocument, UsageError
 from prefect_dispatch.format.dataclass import dataclass
@@ -59,12 +59,15 @@ class Submission:
         root: the checkpoint root as the job sees it, absolute; the lineage's own root is ``<root>/<lineage>``.
         choice: which saves this execution may resume from.
         saves: where its own saves come from.
-        identity: digests of what makes the run this run.
+        identity: digests of what makes the run this run, as far as they are known.
         notice: how the program is asked to save and exit when the job is to be preempted.
         restart_source: where R is found.
         root_prepared: whether the lineage's root was made already, so that one that is not there is an outage.
         watch_interval: how often saves are looked for.
         scan_timeout: how long one look may take.
+        identity_from: for some fields of the identity, the provider by which each execution computes them anew, such
+            as ``file:cfg.yaml``. Where ``identity`` lacks such a field, its first value is the one that counts. None
+            where all fields are literals.
     """
 
     lineage: str
@@ -81,6 +84,7 @@ class Submission:
     root_prepared: bool = False
     watch_interval: timedelta = timedelta(seconds=5)
     scan_timeout: timedelta = timedelta(seconds=60)
+    identity_from: Optional[Mapping[str, str]] = None
 
     def epoch(self, restart: int) -> Epoch:
         """The epoch of this submission's execution number ``restart``."""
@@ -104,6 +108,7 @@ class Submission:
                 **self.choice.encode(),
                 "saves": self.saves.encode(),
                 "identity": dict(self.identity),
+                "identity_from": dict(self.identity_from or {}),
                 "notice": {"signal": self.notice.signal, "period": _seconds(self.notice.period)},
                 "restart_source": self.restart_source.value,
                 "root_prepared": self.root_prepared,
@@ -160,6 +165,7 @@ class Submission:
             "root_prepared" in document and field(document, "root_prepared", bool, what),
             _positive(document, "watch_interval", cls.watch_interval),
             _positive(document, "scan_timeout", cls.scan_timeout),
+            _providers(document, what) if document.get("identity_from") else None,
         )
 
 
@@ -175,12 +181,24 @@ _KNOWN = {
     "floor",
     "saves",
     "identity",
+    "identity_from",
     "notice",
     "restart_source",
     "root_prepared",
     "watch_interval",
     "scan_timeout",
 }
+
+
+def _providers(document: Mapping[str, Any], what: str) -> Dict[str, str]:
+    """The providers by field. Few jobs have any, so what reads them is not loaded before."""
+    from prefect_dispatch.format.identity import Provider
+
+    providers = text_map(document, "identity_from", what)
+    for name, text in providers.items():
+        if Provider.parse(text) is None:
+            raise UsageError(f"identity_from.{name} {text!r} is no provider; use file:PATH, git:PATH or env:NAME")
+    return providers
 
 
 def _notice(document: Mapping[str, Any], what: str) -> Notice:

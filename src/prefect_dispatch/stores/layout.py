@@ -12,6 +12,7 @@ PUBLICATIONS = "pub"
 PRUNED = "pruned"
 CLAIMS = "claims"
 DONE = "done"
+IDENTITY = "identity"
 EXEC = "exec"
 META = "meta"
 TEMPORARY = "tmp"
@@ -20,7 +21,7 @@ RESUME_DOCUMENT = "resume.json"
 KNOWN_FOLDERS = frozenset(
     {
         *(PUBLICATIONS, PRUNED, CLAIMS, EXEC, META, TEMPORARY),
-        *(DONE, "deadline", "metrics"),
+        *(DONE, IDENTITY, "deadline", "metrics"),
         *("record", "fold", "reports"),
     }
 )

@@ -441,13 +441,15 @@ class Supervisor:
     async def _append_end(self, opened: Opened, submission: SubmissionState, ended: EndedRestart) -> None:
         root, epoch = self._root, submission.epoch(ended.restart)
         word = published = None
+        notes: tuple[str, ...] = ()
         if root is not None:
+            notes = await asyncio.to_thread(root.notes, submission.attempt(ended.restart))
             word = await asyncio.to_thread(root.last_word, epoch, submission.attempt(ended.restart))
             published = await asyncio.to_thread(root.published, submission.generation)
         cause = cause_of(ended, word)
         if cause is Cause.STOPPED and pending_too_long(opened, submission, self._clock.now()):
             cause = Cause.NO_CAPACITY
-        told = (str(ended.exit) if ended.exit else "", ended.evidence, word.detail if word is not None else "")
+        told = (str(ended.exit) if ended.exit else "", ended.evidence, word.detail if word is not None else "", *notes)
         await self._append(
             Ended(
                 n=submission.n,

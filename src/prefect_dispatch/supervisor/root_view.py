@@ -43,6 +43,7 @@ MOST_FAULTS = 100
 """Faults that are kept and told: a job that makes a new one each second must not fill memory and logs."""
 MOST_FAULT = 2000
 MOST_DETAIL = 500
+MOST_NOTES = 10
 MOST_STATUS = 200
 MOST_FORGED = 1000
 """Publications that no execution can have made which the look for a final save passes over."""
@@ -143,6 +144,17 @@ class RootView:
             return LastWord(claimed=True)
 
         return self._ask(look)
+
+    def notes(self, attempt: str) -> tuple[str, ...]:
+        """What an execution found worth telling when it started, such as changed code."""
+
+        def look() -> tuple[str, ...]:
+            started = self._root.started(attempt)
+            told = started.details.get("notes", []) if started is not None else []
+            texts = told[:MOST_NOTES] if isinstance(told, list) else []
+            return tuple(printable(text, MOST_DETAIL) for text in texts if isinstance(text, str))
+
+        return self._ask(look) or ()
 
     def exited_at(self, attempt: str) -> datetime | None:
         """When an execution's wrapper wrote its last word, by its host's clock."""
