@@ -64,18 +64,18 @@ def establish_identity(
         if unseen:
             expected.update(agree_on_reference(root.store, submission.generation, attempt, unseen))
     difference = compare_identity(expected, values)
-    changed = [name for name in difference.fields if name not in found.unknown]
-    told = [_tell(name, providers, expected, values) for name in changed]
     if found.unknown:
+        changed = [name for name in difference.fields if name in expected and name in values]
         fault: IdentityChanged = IdentityUnknown(_describe_unknown(found.unknown, changed))
         return EstablishedIdentity(values, found.commits, (), fault)
-    if not changed:
+    told = [_tell(name, providers, expected, values) for name in difference.fields]
+    if not told:
         return EstablishedIdentity(values, found.commits)
     if difference.tolerated:
         note = f"the {CODE} has changed since the job began, its {SCHEMA} has not: {told[0]}"
         return EstablishedIdentity(values, found.commits, (note,))
     fault = IdentityChanged(
-        f"{', '.join(map(printable, changed))} changed since the job began: {'; '.join(told)}; "
+        f"{', '.join(map(printable, difference.fields))} changed since the job began: {'; '.join(told)}; "
         "set it back and run the job again, or give the new run a lineage name of its own"
     )
     return EstablishedIdentity(values, found.commits, (), fault)

@@ -161,16 +161,13 @@ class _Run:
         self._starting = True
         root.start(execution.epoch, execution.attempt, details, execution.identity)
         if established is not None:
-            for note in established.notes:
-                self._relay.say(printable(note))
-                self._clerk.write(JournalKind.NOTE, text=printable(note))
+            self._tell_notes(established.notes)
             if established.fault is not None:
                 raise established.fault
         pin = root.pin(execution.epoch, execution.attempt, execution.choice, execution.identity)
         for passed_over in pin.passed_over:
             self._relay.say(f"passed over {printable(str(passed_over))}")
-        for note in pin.notes:
-            self._relay.say(printable(note))
+        self._tell_notes(pin.notes)
         who = f"{execution.lineage} {execution.epoch} as {execution.attempt}"
         if pin.publication is None:
             self._relay.say(f"start {who} from scratch")
@@ -178,6 +175,11 @@ class _Run:
             origin = pin.publication
             self._relay.say(f"resume {who} from step {origin.step} of {origin.epoch}: {printable(origin.path)}")
         return pin
+
+    def _tell_notes(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            self._relay.say(printable(note))
+            self._clerk.write(JournalKind.NOTE, text=printable(note))
 
     def _contract(self, pin: Pin) -> Contract:
         execution = self._execution

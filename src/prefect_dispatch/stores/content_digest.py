@@ -130,10 +130,11 @@ class _Folder:
         if depth > MAX_DEPTH:
             raise IdentityUnknown(f"folder {_shown(place)} lies more than {MAX_DEPTH} folders deep; name one in it")
         self._seen[place] = signature_of(os.fstat(folder))
-        if len(self._seen) > MOST_ENTRIES:
+        names = _names(folder)
+        if len(self._seen) + len(names) > MOST_ENTRIES:
             raise IdentityUnknown(f"it holds more than {MOST_ENTRIES:,} names; name a file that lists them instead")
         digest = hashlib.sha256(b"folder\0")
-        for name in _names(folder):
+        for name in names:
             inner = place + b"/" + name if place else name
             kind, content = self._read_entry(folder, name, inner, depth)
             digest.update(kind + len(name).to_bytes(4, "big") + name + content)

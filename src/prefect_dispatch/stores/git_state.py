@@ -95,9 +95,11 @@ def _state(top: bytes, depth: int) -> Tuple[str, str]:
 
 def _commit_of(top: bytes) -> bytes:
     try:
-        commit = _ask(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip()
-    except IdentityUnknown:
-        raise IdentityUnknown(f"git has no commit for the HEAD of {_shown(top)}; make one") from None
+        commit = _ask(top, "rev-parse", "--verify", "HEAD^{commit}").strip()
+    except IdentityUnknown as error:
+        raise IdentityUnknown(
+            f"there is no commit at the HEAD of {_shown(top)}, make one or mend it: {error}"
+        ) from None
     if not _OBJECT.match(commit):
         raise IdentityUnknown(f"git names the commit of {_shown(top)} {shorten(commit)}, which is none")
     return commit
