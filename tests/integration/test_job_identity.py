@@ -214,6 +214,26 @@ def test_a_reference_that_is_none_is_an_error_and_a_fault_of_the_root(job: Any) 
     assert f"identity/{reference.name}" in checked.stdout and "identity/none.json is no generation's" in checked.stdout
 
 
+def test_a_notice_while_providers_are_asked_ends_the_execution_and_what_it_asked(
+    job: Any, code: Path, wait_until: Any, alive: Any, end: Any
+) -> None:
+    # given a git that takes its time
+    tools = job.folder / "tools"
+    tools.mkdir()
+    (tools / "git").write_text(f"#!/bin/sh\necho $$ > {job.folder}/asked\nexec sleep 600\n")
+    (tools / "git").chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    process = job.start(*TOUCH, identity_from={"code": "git:code"}, variables={"PATH": path})
+    pid = job.pid("asked")
+    # when the wrapper is told to end
+    process.terminate()
+    ended = end(process)
+    # then it does, and git with it
+    assert ended.returncode == 143
+    assert not alive(pid)
+    assert not (job.folder / "ran").exists()
+
+
 def test_what_is_no_provider_in_a_document_is_a_usage_error(job: Any) -> None:
     ended = job.run(*TOUCH, identity_from={"user": "WHO"})
     assert ended.returncode == 2
