@@ -258,7 +258,8 @@ def test_a_users_configuration_changes_nothing(repository: Path, tmp_path: Path,
     home.mkdir()
     (home / ".gitconfig").write_text(
         "[core]\nautocrlf = true\neol = crlf\nquotePath = true\nfileMode = false\nbare = true\n"
-        "[diff]\nnoprefix = true\n[status]\nshowUntrackedFiles = all\n[ls]\nx = y\n[core]\nexcludesFile = /\n[not closed\n"
+        "[diff]\nnoprefix = true\n[status]\nshowUntrackedFiles = all\n[ls]\nx = y\n[core]\nexcludesFile = /\n"
+        "[not closed\n"
     )
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
