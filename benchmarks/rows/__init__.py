@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rows import helper_start, holds, latest, not_built, publication, record, relay, replacement, save, silence
+from rows import (
+    helper_start,
+    holds,
+    identity,
+    latest,
+    not_built,
+    publication,
+    record,
+    relay,
+    replacement,
+    save,
+    silence,
+)
 from rows.line import Line
 from rows.setting import Setting
 
@@ -18,5 +30,6 @@ ROWS: dict[str, Callable[[Setting], list[Line]]] = {
     "replacement": replacement.measure,
     "record": record.measure,
     "holds": holds.measure,
+    "identity": identity.measure,
     "not-built": not_built.measure,
 }

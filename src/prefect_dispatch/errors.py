@@ -16,7 +16,8 @@
     │   └── Exists                   the name is taken already
     ├── DuplicateExecution     190   another execution holds this epoch, or a later one
     ├── UnusableCheckpoint     191   saves are published and none is whole
-    ├── IdentityChanged        192   the save belongs to a different run
+    ├── IdentityChanged        192   the save belongs to a different run, or this execution would become one
+    │   └── IdentityUnknown          a field of the identity cannot be told
     ├── Unpublishable          194   a save cannot be published
     │   └── Barred                   its files failed to reach the disk once
     ├── SchedulerError               the scheduler's answer cannot be used; nothing is known
@@ -116,6 +117,10 @@ class IdentityChanged(DispatchError):
     """What makes the run this run differs between the save or lineage and this execution."""
 
     exit_code = 192
+
+
+class IdentityUnknown(IdentityChanged):
+    """A field of what makes the run this run cannot be told: unknown is never unchanged."""
 
 
 class Unpublishable(DispatchError):

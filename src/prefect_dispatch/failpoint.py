@@ -49,6 +49,8 @@ class Failpoint(enum.Enum):
     """format.json, which binds a root to its record."""
     CLAIM = "claim"
     """The claim of an epoch."""
+    IDENTITY = "identity"
+    """What the first execution of a generation found of its identity, where nobody knew it before."""
     EXEC_FOLDER = "exec-folder"
     """The folder of the program's own."""
     STARTED = "started"

@@ -19,7 +19,7 @@ from support.environment import environment_without
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 RUN = BENCHMARKS / "run.py"
-MEASURED = ("publication", "save", "latest", "start", "relay", "silence", "replacement", "record")
+MEASURED = ("publication", "save", "latest", "start", "relay", "silence", "replacement", "record", "identity")
 
 
 def run(*options: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -54,6 +54,16 @@ def modules_of(job, program: str, *arguments: str) -> set[str]:
     return set(ran.stderr.splitlines()[-1].split()[1:])
 
 
+PROVIDERS = {
+    "prefect_dispatch.format.identity",
+    "prefect_dispatch.job.identity",
+    "prefect_dispatch.stores.content_digest",
+    "prefect_dispatch.stores.git_state",
+    "prefect_dispatch.stores.identity_reference",
+    "prefect_dispatch.stores.identity_values",
+}
+
+
 def test_a_run_imports_nothing_that_it_does_not_need(job) -> None:
     # given what this environment's own Python imports before any program
     before = modules_of(job, "")
@@ -64,7 +74,20 @@ def test_a_run_imports_nothing_that_it_does_not_need(job) -> None:
     assert job.exit_note().exit_code == 0
     brought = after - before
     assert "prefect_dispatch.job.run" in brought
-    assert brought & (NEVER | OTHER_COMMANDS) == set()
+    assert brought & (NEVER | OTHER_COMMANDS | PROVIDERS) == set()
+
+
+def test_providers_bring_in_what_they_need_and_git_alone_starts_processes(job) -> None:
+    before = modules_of(job, "")
+    program = "from prefect_dispatch.job.__main__ import main\nassert main() == 0"
+    (job.folder / "a").touch()
+    document = job.document(identity_from={"config": "file:a", "user": "env:USER"})
+    after = modules_of(
+        job, f"import os\nos.chdir({str(job.folder)!r})\n{program}", "run", "--submission", str(document), "--", "true"
+    )
+    brought = after - before
+    assert PROVIDERS - brought == {"prefect_dispatch.stores.git_state"}
+    assert brought & (NEVER | OTHER_COMMANDS) == {"hashlib"}
 
 
 def test_the_whole_command_line_is_read_where_the_short_way_does_not_do(job) -> None:

@@ -32,6 +32,7 @@ NEEDS_NONE = {
     ("schedulers/local_records.py", "create_once", "temporary.unlink"): "clears a temporary file away",
     ("schedulers/local_records.py", "create_once", "write_new"): "has its failpoints inside",
     ("stores/documents.py", "create_once", "ledger.create"): "has its failpoints inside",
+    ("stores/git_state.py", "_ask", "subprocess.run"): "asks, and changes nothing",
     ("schedulers/local_launcher.py", "_start", "subprocess.DEVNULL"): "starts nothing",
 }
 

@@ -152,9 +152,10 @@ WAYS_OUT = [
     ("secrets: {}", "secrets: this version does not have secrets"),
     ("script: train.sbatch", "script: this version does not have batch scripts; take 'script' out"),
     ("openjd: t.yaml", "openjd: this version does not have Open Job Description templates; take 'openjd' out"),
-    ("identity: {code: 'git:.'}", "identity.code 'git:.': the providers file:, git:, env: are not in this version"),
-    ("identity: {config: 'file:c'}", "identity.config 'file:c': the providers"),
-    ("identity: {user: 'env:USER'}", "identity.user 'env:USER': the providers"),
+    ("identity: {code: 'git:'}", "identity.code 'git:' names nothing; for the text itself write literal:git:…"),
+    ("identity: {config: 'file:'}", "identity.config 'file:' names nothing; for the text itself write literal:file:…"),
+    ("identity: {user: 'env:A=B'}", "identity.user 'env:A=B' cannot be a variable's name; for the text itself write"),
+    ("identity: {me: 'env:DISPATCH_ATTEMPT'}", "identity.me 'env:DISPATCH_ATTEMPT' is set by dispatch-job and differs"),
     ("saves: {kind: huggingface}", "saves.kind 'huggingface' is not in this version; use explicit, marker"),
     ("saves: {kind: dcp}", "saves.kind 'dcp' is not in this version"),
     ("shared_checkpoint: 1", "shared_checkpoint: 1 "),
@@ -297,7 +298,7 @@ def test_a_spec_survives_being_passed_as_a_flow_s_parameter(spec: JobSpec) -> No
 def test_differences_name_the_fields() -> None:
     one = read(PLAIN)
     other = read(PLAIN + "resources: {cpus: 2}\nidentity: {seed: 8}")
-    assert one.differences(other) == ("resources", "identity")
+    assert one.differences(other) == ("resources", "identity.seed")
 
 
 def test_digests_tell_values_and_types_apart() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.cli.output import print_json, print_table, say, without_values
 from prefect_dispatch.model.plan import Plan
-from prefect_dispatch.pictures.tables import plan_table
+from prefect_dispatch.pictures.tables import identity_table, plan_table
 from prefect_dispatch.supervisor.assemble import plan_of
+from prefect_dispatch.supervisor.identity import identity_of
 from prefect_dispatch.supervisor.opening import check_acceptable
 
 
@@ -24,11 +25,14 @@ def run(options: argparse.Namespace) -> int:
     job = resolve_job(options.job)
     check_acceptable(job)
     planned = plan_of(job)
+    identity = identity_of(job)
     if options.json:
-        print_json({"job": without_values(job.model_dump(mode="json")), "plan": planned.model_dump(mode="json")})
+        shown = without_values(job.model_dump(mode="json"))
+        print_json({"job": shown, "plan": planned.model_dump(mode="json"), "identity": identity})
         return 0
     print(f"lineage {job.spec.lineage} on {planned.scheduler}, checkpoints in {job.root}, record in {job.record_root}")
     show_plan(planned)
+    print_table(identity_table(planned, identity))
     return 0
 
 

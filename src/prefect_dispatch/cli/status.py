@@ -11,6 +11,7 @@ from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.model.state import Landing, LineageState
 from prefect_dispatch.pictures.history import History, history_of, resumed_words
+from prefect_dispatch.pictures.tables import identity_table
 from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.places import known_lineages
 
@@ -31,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
     history = history_of(record.entries(), root_view_of(options.lineage, state))
     summary = summarise(options.lineage, history.state)
     summary["executions"] = execution_rows(history)
+    opened = history.state.opened
+    summary["identity"] = identity_table(opened.plan, opened.identity) if opened is not None else []
     summary["faults"] = [*history.faults, *([record.unreadable] if record.unreadable else [])]
     if options.json:
         print_json(summary)
@@ -38,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
         detail = f" — {summary['detail']}" if summary["detail"] else ""
         say(f"{summary['lineage']}: {summary['state']}{detail}")
         print_table([{name: _cell(value) for name, value in row.items()} for row in summary["executions"]])
+        print_table(summary["identity"])
     return report_faults(history, record)
 
 
@@ -88,6 +92,7 @@ def execution_rows(history: History) -> list[dict[str, Any]]:
             "saves": row.saves,
             "newest_step": row.newest_step,
             "attempt": row.attempt,
+            "notes": list(row.notes),
         }
         for row in history.rows
     ]
@@ -126,4 +131,6 @@ def _save(summary: dict[str, Any]) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {count}" for name, count in value.items())
+    if isinstance(value, list):
+        return "; ".join(value)
     return "" if value is None else str(value)

@@ -60,7 +60,7 @@ async def supervise(job: JobSpec) -> State[Any]:
     logger.info(
         "lineage %s is at fact %d of %s", spec.lineage, state.seq, record.location, extra={"action": "lineage.taken_up"}
     )
-    reporter.soon("plan", report_plan(spec.lineage, planned))
+    reporter.soon("plan", report_plan(spec.lineage, planned, state.opened.identity if state.opened else {}))
     with tags(f"lineage:{spec.lineage}", f"generation:{state.generation}"):
         happening = await execute.with_options(retries=retries_for(state))(supervisor, carrier, reporter)
     await reporter.finish()

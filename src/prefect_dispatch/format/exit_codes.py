@@ -27,7 +27,7 @@ class ExitCode(enum.IntEnum):
     UNUSABLE_CHECKPOINT = 191
     """Publications exist and none is whole."""
     IDENTITY_CHANGED = 192
-    """The save or the lineage belongs to a different run."""
+    """The save belongs to a different run, this execution would become one, or that cannot be told."""
     DEADLINE_PASSED = 193
     """The total deadline has passed."""
     UNPUBLISHABLE = 194

@@ -30,6 +30,8 @@ class JournalKind(enum.Enum):
     """``line``, ``reason``: a message that could not be taken."""
     FAULT = "fault"
     """``text``: looking for saves or publishing one failed."""
+    NOTE = "note"
+    """``text``: what stops nothing and should be known, such as changed code."""
     NOTICE = "notice"
     """``signal``, ``cause``, ``period_seconds``: the program was asked to save and exit."""
     EXIT = "exit"

@@ -16,8 +16,9 @@ from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.saves import Saves
 
 TYPE_CHECKING = False
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Dict, Mapping, Optional
 
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT")
 """The signals that a notice may be, without their SIG."""
@@ -62,13 +63,16 @@ class Submission:
         root: the checkpoint root as the job sees it, absolute; the lineage's own root is ``<root>/<lineage>``.
         choice: which saves this execution may resume from.
         saves: where its own saves come from.
-        identity: digests of what makes the run this run.
+        identity: digests of what makes the run this run, as far as they are known.
         notice: how the program is asked to save and exit when the job is to be preempted.
         restart_source: where R is found.
         root_prepared: whether the lineage's root was made already, so that one that is not there is an outage.
         watch_interval: how often saves are looked for.
         scan_timeout: how long one look may take.
         shared_checkpoint: whether all executions write into one place of the program's own, so that no restart may run.
+        identity_from: for some fields of the identity, the provider by which each execution computes them anew, such
+            as ``file:cfg.yaml``. Where ``identity`` lacks such a field, its first value is the one that counts. None
+            where all fields are literals.
     """
 
     lineage: str
@@ -86,6 +90,7 @@ class Submission:
     watch_interval: timedelta = timedelta(seconds=5)
     scan_timeout: timedelta = timedelta(seconds=60)
     shared_checkpoint: bool = False
+    identity_from: Optional[Mapping[str, str]] = None
 
     def check_restart(self, restart: int) -> None:
         """Refuse a restart that a scheduler made by itself, where nobody has said that the old processes are gone.
@@ -124,6 +129,7 @@ class Submission:
                 **self.choice.encode(),
                 "saves": self.saves.encode(),
                 "identity": dict(self.identity),
+                "identity_from": dict(self.identity_from or {}),
                 "notice": {"signal": self.notice.signal, "period": _seconds(self.notice.period)},
                 "restart_source": self.restart_source.value,
                 "root_prepared": self.root_prepared,
@@ -181,6 +187,7 @@ class Submission:
             _positive(document, "watch_interval", cls.watch_interval),
             _positive(document, "scan_timeout", cls.scan_timeout),
             "shared_checkpoint" in document and field(document, "shared_checkpoint", bool, what),
+            _providers(document, what) if document.get("identity_from") else None,
         )
 
 
@@ -196,6 +203,7 @@ _KNOWN = {
     "floor",
     "saves",
     "identity",
+    "identity_from",
     "notice",
     "restart_source",
     "root_prepared",
@@ -203,6 +211,17 @@ _KNOWN = {
     "scan_timeout",
     "shared_checkpoint",
 }
+
+
+def _providers(document: Mapping[str, Any], what: str) -> Dict[str, str]:
+    """The providers by field. Few jobs have any, so what reads them is not loaded before."""
+    from prefect_dispatch.format.identity import Provider
+
+    providers = text_map(document, "identity_from", what)
+    for name, text in providers.items():
+        if Provider.parse(text) is None:
+            raise UsageError(f"identity_from.{name} {text!r} is no provider; use file:PATH, git:PATH or env:NAME")
+    return providers
 
 
 def _notice(document: Mapping[str, Any], what: str) -> Notice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
 
 from prefect_dispatch.errors import DispatchError
@@ -26,8 +27,9 @@ from prefect_dispatch.job.saving import Saving
 from prefect_dispatch.stores.pin import Pin
 
 TYPE_CHECKING = False
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, Optional, Sequence, Union
+    from typing import Any, Dict, Mapping, Optional, Sequence, Union
 
 OUTPUT_GRACE = 2.0
 """Seconds for which output is still read after nothing of the program is left: somebody else may hold the pipe."""
@@ -38,6 +40,8 @@ _GUARDIAN_GRACE = 2 * KILL_WITHIN + 5.0
 _GUARDIAN_PATIENCE = 5.0
 """Seconds in which it must have taken note of the order to kill or of the leader's end, which it does at once."""
 _TICK = 1.0
+_MOST_NAMES = 1000
+_LONGEST_NAME = 100
 
 
 def run(document: Optional[str], command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -74,6 +78,8 @@ class _Run:
         self._assignment = assignment
         self._notices = notices
         self._submission = submission
+        # What providers find out takes its place before the start, and so is in all that is published.
+        self._identity = dict(submission.identity)
         self._execution = Execution(
             submission.lineage,
             assignment.epoch,
@@ -81,7 +87,7 @@ class _Run:
             lineage_root_at(assignment.root),
             submission.saves,
             submission.choice,
-            submission.identity,
+            self._identity,
         )
         self._journal = self._execution.root.journal(self._execution.attempt)
         self._relay = Relay(lambda line: self._clerk.take_line(line))
@@ -121,7 +127,7 @@ class _Run:
         """
         try:
             try:
-                contract = self._contract(self._begin())
+                contract = self._contract(self._begin(environment))
                 self._notices.program_starts()
                 inherited = self._assignment.inherited(environment)
                 return Program.start(command, contract.environment(inherited), self._execution.attempt)
@@ -135,8 +141,8 @@ class _Run:
             self._relay.say(f"exit {code}: {_name(noticed.number)} came before the program was started")
             return code
 
-    def _begin(self) -> Pin:
-        """Claim, start, pin."""
+    def _begin(self, environment: Mapping[str, str]) -> Pin:
+        """Claim, find out what this execution is, start, pin."""
         execution, record = self._execution, self._submission.record
         root = execution.root
         if self._submission.root_prepared:
@@ -145,14 +151,27 @@ class _Run:
         else:
             root.prepare(record, execution.lineage)
         root.claim(execution.epoch, execution.attempt, record, new_nonce())
-        details = {**execution.details(), "host": os.uname().nodename, "pid": os.getpid(), "started_at": time.time()}
+        details = {**execution.details(), **_surroundings(environment)}
+        established = None
+        if self._submission.identity_from:
+            # Most jobs have no providers: only who has some pays for what asks them.
+            from prefect_dispatch.job.identity import establish_identity
+
+            inherited = self._assignment.inherited(environment)
+            established = establish_identity(self._submission, execution.attempt, root, inherited)
+            self._identity.clear()
+            self._identity.update(established.values)
+            details.update(established.details())
         self._starting = True
         root.start(execution.epoch, execution.attempt, details, execution.identity)
+        if established is not None:
+            self._tell_notes(established.notes)
+            if established.fault is not None:
+                raise established.fault
         pin = root.pin(execution.epoch, execution.attempt, execution.choice, execution.identity)
         for passed_over in pin.passed_over:
             self._relay.say(f"passed over {printable(str(passed_over))}")
-        for note in pin.notes:
-            self._relay.say(printable(note))
+        self._tell_notes(pin.notes)
         who = f"{execution.lineage} {execution.epoch} as {execution.attempt}"
         if pin.publication is None:
             self._relay.say(f"start {who} from scratch")
@@ -160,6 +179,11 @@ class _Run:
             origin = pin.publication
             self._relay.say(f"resume {who} from step {origin.step} of {origin.epoch}: {printable(origin.path)}")
         return pin
+
+    def _tell_notes(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            self._relay.say(printable(note))
+            self._clerk.write(JournalKind.NOTE, text=printable(note))
 
     def _contract(self, pin: Pin) -> Contract:
         execution = self._execution
@@ -288,6 +312,23 @@ class _Run:
             return self._execution.root.started(self._execution.attempt) is not None
         except DispatchError:
             return True
+
+
+def _surroundings(environment: Mapping[str, str]) -> Dict[str, Any]:
+    """What a start notes of where it is. Of variables the names alone: a value may be a secret."""
+    system = os.uname()
+    names = [printable(name, _LONGEST_NAME) for name in sorted(environment)[:_MOST_NAMES]]
+    return {
+        "host": system.nodename,
+        "pid": os.getpid(),
+        "started_at": time.time(),
+        "environment": {
+            "system": f"{system.sysname} {system.release} {system.machine}",
+            "python": sys.version.split()[0],
+            "cpus": len(os.sched_getaffinity(0)),
+            "variables": names,
+        },
+    }
 
 
 def _name(number: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Mapping
 from datetime import timedelta
 
 from pydantic import BaseModel, ConfigDict
@@ -33,6 +35,35 @@ class PlanRow(BaseModel):
     why: str = ""
 
 
+class Reference(enum.StrEnum):
+    """What a field of the identity is held against by each execution."""
+
+    SPEC = "spec"
+    """The value that stands in the spec."""
+    OPENING = "opening"
+    """What its provider says when the lineage is opened."""
+    FIRST_EXECUTION = "first execution"
+    """What its provider says in the first execution, since the supervisor cannot look there."""
+
+
+class IdentityRow(BaseModel):
+    """One field of the identity.
+
+    Attributes:
+        field: its name.
+        source: its provider; ``literal`` for a value that stands in the spec.
+        reference: what each execution's value is held against.
+        why: why it is not known at the opening; empty where it is.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    field: str
+    source: str
+    reference: Reference
+    why: str = ""
+
+
 class Plan(BaseModel):
     """What a spec becomes on a given scheduler.
 
@@ -42,6 +73,7 @@ class Plan(BaseModel):
         scheduler_restarts: whether the scheduler may restart the object by itself.
         count_every_execution: whether ``no_progress`` counts executions with saves too, since they cannot be seen.
         notes: whatever else is not as the spec says.
+        identity: one row per field of the identity, in their order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +83,7 @@ class Plan(BaseModel):
     scheduler_restarts: bool
     count_every_execution: bool
     notes: tuple[str, ...] = ()
+    identity: tuple[IdentityRow, ...] = ()
 
     def rule(self, cause: Cause) -> Rule:
         """The effective rule for a cause."""
@@ -71,13 +104,16 @@ class Plan(BaseModel):
         return tuple(row for row in self.rows if row.why)
 
 
-def plan(spec: JobSpec, capabilities: Capabilities, *, root_visible: bool) -> Plan:
+def plan(
+    spec: JobSpec, capabilities: Capabilities, *, root_visible: bool, unseen: Mapping[str, str] | None = None
+) -> Plan:
     """Work out what a spec's rules become.
 
     Args:
         spec: the job.
         capabilities: what its scheduler can do.
         root_visible: whether the supervisor can list the checkpoint root.
+        unseen: for each field of the identity whose provider the supervisor cannot ask, why.
 
     Returns:
         A rule for each cause. Where a rule needs what it cannot have, its nearest safe form stands with the reason.
@@ -110,7 +146,21 @@ def plan(spec: JobSpec, capabilities: Capabilities, *, root_visible: bool) -> Pl
         scheduler_restarts=may_restart,
         count_every_execution=blind,
         notes=tuple(notes),
+        identity=_identity_rows(spec, unseen or {}),
     )
+
+
+def _identity_rows(spec: JobSpec, unseen: Mapping[str, str]) -> tuple[IdentityRow, ...]:
+    providers = spec.identity_providers()
+    rows: list[IdentityRow] = []
+    for field in spec.identity:
+        source, why = providers.get(field), unseen.get(field, "")
+        if source is None:
+            rows.append(IdentityRow(field=field, source="literal", reference=Reference.SPEC))
+        else:
+            reference = Reference.FIRST_EXECUTION if why else Reference.OPENING
+            rows.append(IdentityRow(field=field, source=source, reference=reference, why=why))
+    return tuple(rows)
 
 
 def _restart_policy(spec: JobSpec, capabilities: Capabilities) -> tuple[bool, str]:

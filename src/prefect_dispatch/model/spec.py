@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeGuard
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from prefect_dispatch.errors import SpecError, UsageError
+from prefect_dispatch.format.identity import Provider, literal_text
 from prefect_dispatch.format.names import check_lineage
 from prefect_dispatch.format.printable import shorten
 from prefect_dispatch.format.saves import SaveKind, Saves
@@ -110,7 +111,6 @@ class InlineScheduler(_SpecPart):
 
 
 IdentityValue = Text | int | float | bool
-_PROVIDERS = ("file:", "git:", "env:")
 _NOT_YET = {
     "script": "batch scripts",
     "openjd": "Open Job Description templates",
@@ -186,7 +186,8 @@ class JobSpec(_SpecPart):
         Field(description="How saves become known: kind explicit, marker, settle or messages"),
     ] = Saves()
     identity: Annotated[
-        Mapping[str, IdentityValue], Field(description="What makes the run this run, such as seed and data")
+        Mapping[str, IdentityValue],
+        Field(description="What makes the run this run: values, or file:PATH, git:PATH and env:NAME to look them up"),
     ] = Field(default_factory=dict)
     checkpoint_cancelation: Annotated[
         Cancelation, Field(description="How it is asked to save and exit when it is preempted")
@@ -235,13 +236,13 @@ class JobSpec(_SpecPart):
 
     @field_validator("identity")
     @classmethod
-    def _literals(cls, value: Mapping[str, IdentityValue]) -> Mapping[str, IdentityValue]:
+    def _identity_values(cls, value: Mapping[str, IdentityValue]) -> Mapping[str, IdentityValue]:
         for name, entry in value.items():
-            if isinstance(entry, str) and entry.startswith(_PROVIDERS):
-                raise ValueError(
-                    f"identity.{name} {entry!r}: the providers {', '.join(_PROVIDERS)} are not in this version; "
-                    "give the value itself"
-                )
+            if isinstance(entry, str):
+                try:
+                    Provider.parse(entry)
+                except UsageError as error:
+                    raise ValueError(f"identity.{name} {error}") from None
             if isinstance(entry, float) and not math.isfinite(entry):
                 raise ValueError(f"identity.{name} {entry} is not a finite number; write it in quotes")
         return value
@@ -281,15 +282,37 @@ class JobSpec(_SpecPart):
             raise SpecError(f"{what}: {describe_fault(error, document, cls, _FIXED_FIELDS)}") from None
 
     def identity_digests(self) -> dict[str, str]:
-        """The identity as it is kept and compared: a digest for each field."""
-        return {name: _digest(value) for name, value in sorted(self.identity.items())}
+        """The literal fields of the identity as they are kept and compared: a digest for each."""
+        providers = self.identity_providers()
+        return {name: _digest(value) for name, value in sorted(self.identity.items()) if name not in providers}
+
+    def identity_providers(self) -> dict[str, str]:
+        """The fields of the identity that are looked up, each with its provider."""
+        return {name: value for name, value in sorted(self.identity.items()) if _is_provider(value)}
 
     def differences(self, other: JobSpec) -> tuple[str, ...]:
-        """The names of the fields in which another spec differs."""
+        """The names of the fields in which another spec differs; those of the identity one by one."""
         mine, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
-        return tuple(name for name in mine if mine[name] != theirs[name])
+        names: list[str] = []
+        for name in mine:
+            if name == "identity":
+                names += [f"identity.{field}" for field in _different_values(mine[name], theirs[name])]
+            elif mine[name] != theirs[name]:
+                names.append(name)
+        return tuple(names)
+
+
+def _different_values(one: Mapping[str, IdentityValue], other: Mapping[str, IdentityValue]) -> list[str]:
+    """The fields of an identity in which another one differs. Python takes 1, 1.0 and true for the same; we do not."""
+    fields = sorted({*one, *other})
+    return [name for name in fields if (type(one.get(name)), one.get(name)) != (type(other.get(name)), other.get(name))]
+
+
+def _is_provider(value: IdentityValue) -> TypeGuard[str]:
+    return isinstance(value, str) and Provider.parse(value) is not None
 
 
 def _digest(value: IdentityValue) -> str:
+    value = literal_text(value) if isinstance(value, str) else value
     text = json.dumps(value, sort_keys=True, ensure_ascii=True)
     return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()

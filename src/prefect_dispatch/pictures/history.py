@@ -40,6 +40,7 @@ class ExecutionRow:
         newest_step: the greatest step among them.
         overlap: how long its processes lived beside those of the next execution; None where there was no next one, or
             nobody knows.
+        notes: what it found worth telling when it started, such as changed code.
     """
 
     epoch: Epoch
@@ -55,6 +56,7 @@ class ExecutionRow:
     saves: int
     newest_step: int | None
     overlap: timedelta | None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,7 @@ def _rows(
                 saves=len(own),
                 newest_step=max(own, default=None),
                 overlap=_overlap(exited_at, following),
+                notes=root.notes(attempt) if root is not None else (),
             )
         )
     return tuple(rows)

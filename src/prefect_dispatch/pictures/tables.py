@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from prefect_dispatch.format.durations import describe_duration
-from prefect_dispatch.model.plan import Plan
+from prefect_dispatch.format.identity import short_digest
+from prefect_dispatch.model.plan import Plan, Reference
 from prefect_dispatch.model.recovery import Rule
 from prefect_dispatch.pictures.history import ExecutionRow, resumed_words
+
+_REFERENCES = {
+    Reference.SPEC: "the spec",
+    Reference.OPENING: "the opening",
+    Reference.FIRST_EXECUTION: "the first execution",
+}
 
 
 def plan_table(plan: Plan) -> list[dict[str, str]]:
@@ -21,6 +29,25 @@ def plan_table(plan: Plan) -> list[dict[str, str]]:
             "why": row.why,
         }
         for row in plan.rows
+    ]
+
+
+def identity_table(plan: Plan, digests: Mapping[str, str]) -> list[dict[str, str]]:
+    """An identity as tables show it: one row per field. Values are never shown, their digests are.
+
+    Args:
+        plan: where each field comes from.
+        digests: the digests that are known.
+    """
+    return [
+        {
+            "identity": row.field,
+            "from": row.source,
+            "digest": short_digest(digests[row.field]) if row.field in digests else "",
+            "held against": _REFERENCES[row.reference],
+            "why": row.why,
+        }
+        for row in plan.identity
     ]
 
 

@@ -49,15 +49,15 @@ def describe_resource_refusal(resources: Resources) -> str | None:
     return None
 
 
-def job_environment(request: SubmissionRequest, inherited: Mapping[str, str]) -> dict[str, str]:
+def job_environment(own: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
     """The wrapper's environment.
 
     What is inherited less ``DISPATCH_*``, with the running interpreter's folder first on PATH, so that ``python`` is
     the one of its virtual environment; then the spec's own variables; then the restart.
     """
     environment = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
-    environment.update(request.environment)
-    environment["PATH"] = job_path(inherited, request.environment)
+    environment.update(own)
+    environment["PATH"] = job_path(inherited, own)
     environment[RESTART] = "0"
     return environment
 

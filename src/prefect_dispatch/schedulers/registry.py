@@ -16,7 +16,12 @@ from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.schedulers.cessation import CessationSignal
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.schedulers.local_cessation import LocalCessation
-from prefect_dispatch.schedulers.local_request import describe_program_refusal, describe_resource_refusal, job_path
+from prefect_dispatch.schedulers.local_request import (
+    describe_program_refusal,
+    describe_resource_refusal,
+    job_environment,
+    job_path,
+)
 from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.settings import state_folder
 
@@ -101,3 +106,13 @@ def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> st
     return describe_resource_refusal(spec.resources) or describe_program_refusal(
         spec.command, spec.setup, workdir, path
     )
+
+
+def runs_here(settings: Mapping[str, Any]) -> bool:
+    """Whether the scheduler's jobs run on this machine, and so see the files and programs that this process sees."""
+    return settings.get("type") == "local"
+
+
+def environment_here(settings: Mapping[str, Any], spec: JobSpec) -> Mapping[str, str]:
+    """What is known of the environment of a job that this process would submit: all of it for one that runs here."""
+    return job_environment(spec.environment, os.environ) if runs_here(settings) else spec.environment

@@ -16,12 +16,14 @@ from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores.claim import Claim, parse_claim_name, read_claim
 from prefect_dispatch.stores.completions import read_completion
 from prefect_dispatch.stores.documents import read_document
+from prefect_dispatch.stores.identity_reference import read_reference, reference_name
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
     CLAIMS,
     DONE,
     EXEC,
     FORMAT_DOCUMENT,
+    IDENTITY,
     KNOWN_FOLDERS,
     META,
     PRUNED,
@@ -112,6 +114,7 @@ class _Check:
             with self._reporting(f"{PRUNED}/{name}"):
                 Publication.parse(name, PRUNED)
         self._check_completions()
+        self._check_references()
         self._check_publications()
         self._tell_the_rest()
         return self._found
@@ -198,6 +201,15 @@ class _Check:
                     self._fault(place, f"attempt {part.attempt}, which wrote it, has no started.json")
                 elif started.epoch != part.completion.epoch:
                     self._fault(place, f"it is of epoch {part.completion.epoch}, its attempt of {started.epoch}")
+
+    def _check_references(self) -> None:
+        for name in self._names(IDENTITY):
+            place = f"{IDENTITY}/{name}"
+            with self._reporting(place):
+                digits = name[:20]
+                if not (digits.isascii() and digits.isdigit() and reference_name(int(digits)) == name):
+                    raise MalformedName(f"{place} is no generation's; find out who wrote it, then move it away")
+                read_reference(self._store, int(digits))
 
     def _check_publications(self) -> None:
         publications: List[Publication] = []

@@ -14,6 +14,7 @@ PUBLICATIONS = "pub"
 PRUNED = "pruned"
 CLAIMS = "claims"
 DONE = "done"
+IDENTITY = "identity"
 EXEC = "exec"
 META = "meta"
 TEMPORARY = "tmp"
@@ -22,7 +23,7 @@ RESUME_DOCUMENT = "resume.json"
 KNOWN_FOLDERS = frozenset(
     {
         *(PUBLICATIONS, PRUNED, CLAIMS, EXEC, META, TEMPORARY),
-        *(DONE, "deadline", "metrics"),
+        *(DONE, IDENTITY, "deadline", "metrics"),
         *("record", "fold", "reports"),
     }
 )

@@ -169,14 +169,15 @@ def _compare_identity(manifest: Manifest, identity: Optional[Mapping[str, str]])
     """Refuse a save of a different run; changed code alone is noted, where a declared schema is unchanged."""
     if identity is None:
         return ()
-    saved = manifest.identity
-    changed = sorted(name for name in {*saved, *identity} if saved.get(name) != identity.get(name))
-    if not changed:
+    if dict(manifest.identity) == dict(identity):
         return ()
-    schema = identity.get("checkpoint_schema")
-    if changed == ["code"] and schema is not None:
+    # A start that finds nothing changed does not pay for this.
+    from prefect_dispatch.format.identity import compare_identity
+
+    difference = compare_identity(manifest.identity, identity)
+    if difference.tolerated:
         return (f"the code has changed since {manifest.publication.path!r} was saved; its checkpoint_schema has not",)
     raise IdentityChanged(
         f"save {manifest.publication.path!r} of epoch {manifest.publication.epoch} belongs to a different run: "
-        f"{', '.join(changed)} changed; supersede the job, or set it back"
+        f"{', '.join(difference.fields)} changed; set it back, or give the new run a lineage name of its own"
     )

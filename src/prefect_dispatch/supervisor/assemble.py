@@ -9,6 +9,7 @@ from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.registry import scheduler_of
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.identity import unseen_fields
 from prefect_dispatch.supervisor.places import open_lineage_root, root_visible
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.root_view import RootView
@@ -21,7 +22,7 @@ def plan_of(job: ResolvedJob) -> Plan:
         SpecError: this version does not have its scheduler.
     """
     capabilities = scheduler_of(job.scheduler).capabilities
-    return plan(job.spec, capabilities, root_visible=root_visible(job.root))
+    return plan(job.spec, capabilities, root_visible=root_visible(job.root), unseen=unseen_fields(job))
 
 
 def root_view_of(lineage: str, state: LineageState) -> RootView | None:

@@ -21,6 +21,7 @@ MOST_JOURNAL_BYTES = 2 * 1024 * 1024
 longest would take gigabytes. Those of an honest job have some hundred bytes each."""
 MOST_DETAIL = 500
 MOST_STATUS = 200
+MAX_NOTES = 10
 
 _WHY = {
     ExitReason.PROGRAM: "",
@@ -75,6 +76,17 @@ class AttemptView:
                 if entry.kind == JournalKind.EXIT.value:
                     return _last_word(ExitNote.of_fields(entry.fields, f"the last word of {self._attempt}"), told)
             return LastWord(claimed=True, asked=asked)
+
+        return self._look.ask(question)
+
+    def notes(self) -> tuple[str, ...] | None:
+        """What it found worth telling when it started."""
+
+        def question() -> tuple[str, ...]:
+            started = self._look.root.started(self._attempt)
+            told = started.details.get("notes", []) if started is not None else []
+            texts = told[:MAX_NOTES] if isinstance(told, list) else []
+            return tuple(printable(text, MOST_DETAIL) for text in texts if isinstance(text, str))
 
         return self._look.ask(question)
 

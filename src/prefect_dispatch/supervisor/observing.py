@@ -114,7 +114,9 @@ class Observer:
         """Append the end of an execution, with what the root tells of it."""
         root, epoch = self._access.root, submission.epoch(ended.restart)
         word = published = None
+        notes: tuple[str, ...] = ()
         if root is not None:
+            notes = await asyncio.to_thread(root.notes, submission.attempt(ended.restart))
             word = await asyncio.to_thread(root.last_word, epoch, submission.attempt(ended.restart))
             published = await asyncio.to_thread(root.published, submission.generation)
         suspended = state.stop is not None and state.stop.intent == "suspend" and submission is state.newest
@@ -122,7 +124,7 @@ class Observer:
         too_long = state.opened is not None and pending_too_long(state.opened, submission, self._access.time.now())
         if cause is Cause.STOPPED and too_long:
             cause = Cause.NO_CAPACITY
-        told = (str(ended.exit) if ended.exit else "", ended.evidence, word.detail if word is not None else "")
+        told = (str(ended.exit) if ended.exit else "", ended.evidence, word.detail if word is not None else "", *notes)
         await self._access.append(
             Ended(
                 n=submission.n,

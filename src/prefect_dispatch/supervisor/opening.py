@@ -12,6 +12,7 @@ from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.state import Hold, LineageState
 from prefect_dispatch.schedulers.registry import job_refusal
+from prefect_dispatch.supervisor.identity import identity_of
 from prefect_dispatch.supervisor.places import check_reachable, open_lineage_root, root_visible
 from prefect_dispatch.supervisor.record import Record
 
@@ -30,7 +31,8 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
         The state to go on from.
 
     Raises:
-        SpecError: the lineage is new, and its scheduler would refuse the job; nothing was changed.
+        SpecError: the lineage is new, and its scheduler would refuse the job, or a field of its identity
+            cannot be told; nothing was changed.
         LineageError: it is finished, or open with another spec; the text names the fields that differ.
         ReadOnlyLineage: the record holds what this version does not know.
         StoreUnreachable: the record root or the checkpoint root cannot be written, or the record that the checkpoint
@@ -48,13 +50,14 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
             return state
         check_acceptable(job)
         _refuse_second_record(record, job)
+        identity = identity_of(job)
         prepared = _prepare_root(record, job)
         try:
             return record.append(
                 Opened(
                     spec=job.spec,
                     plan=plan,
-                    identity=job.spec.identity_digests(),
+                    identity=identity,
                     owner=owner(),
                     root=job.root,
                     record_root=job.record_root,

@@ -33,6 +33,7 @@ def request_of(
         root_prepared=opened.root_prepared,
         watch_interval=spec.watch_interval,
         shared_checkpoint=spec.shared_checkpoint,
+        identity_from=spec.identity_providers() or None,
     )
     return SubmissionRequest(
         document=document,

@@ -54,6 +54,10 @@ class RootView:
         """What an execution left behind about its end."""
         return AttemptView(self._look, attempt).last_word(epoch)
 
+    def notes(self, attempt: str) -> tuple[str, ...]:
+        """What an execution found worth telling when it started, such as changed code."""
+        return AttemptView(self._look, attempt).notes() or ()
+
     def exited_at(self, attempt: str) -> datetime | None:
         """When an execution's wrapper wrote its last word, by its host's clock."""
         return AttemptView(self._look, attempt).exited_at()

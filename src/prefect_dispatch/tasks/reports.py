@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Mapping
 
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 
@@ -11,17 +12,26 @@ from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.pictures.execution_page import as_words, execution_page
 from prefect_dispatch.pictures.history import ExecutionRow, history_of
-from prefect_dispatch.pictures.tables import plan_table, table_row
+from prefect_dispatch.pictures.tables import identity_table, plan_table, table_row
 from prefect_dispatch.pictures.timeline import draw_timeline
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.log_file import tail_of
 
 
-async def report_plan(lineage: str, plan: Plan) -> None:
-    """Show the plan as a table: cause, declared, effective, budget, why."""
+async def report_plan(lineage: str, plan: Plan, identity: Mapping[str, str]) -> None:
+    """Show the plan as a table: cause, declared, effective, budget, why; and the identity, where there is one.
+
+    Args:
+        lineage: the lineage's name.
+        plan: what was planned.
+        identity: the digests that are known.
+    """
     notes = "".join(f"\n\n{as_words(note)}" for note in plan.notes)
     description = f"Plan of {lineage} on {plan.scheduler}{notes}"
     await acreate_table_artifact(plan_table(plan), key=f"plan-{lineage}", description=description)
+    fields = identity_table(plan, identity)
+    if fields:
+        await acreate_table_artifact(fields, key=f"identity-{lineage}", description=f"Identity of {lineage}")
 
 
 async def report_execution(supervisor: Supervisor, epoch: Epoch | None, try_number: int) -> None:

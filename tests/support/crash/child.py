@@ -86,7 +86,9 @@ class QuickLocal(LocalScheduler):
         armed = dict(self._arms.get(str(request.document.submission), {}))
         # The program is not told what begins with DISPATCH_, and this one hands it to the command that it calls.
         armed.update({f"PROGRAMS_{name}": value for name, value in armed.items()})
-        return await super().submit(replace(request, environment={**request.environment, **armed}))
+        # As where no supervisor can tell: the first execution notes what it finds.
+        document = replace(request.document, identity_from={"place": f"env:{MARK}"})
+        return await super().submit(replace(request, document=document, environment={**request.environment, **armed}))
 
 
 class KeptScripted:
