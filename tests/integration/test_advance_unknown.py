@@ -12,7 +12,7 @@ from prefect_dispatch.model.facts import Ended, HoldLifted, LiftedBy, Outcome, R
 from prefect_dispatch.model.observation import Exit, ObjectState
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.supervisor.advance import Supervisor
-from prefect_dispatch.supervisor.opening import require_held, run_again
+from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
 from prefect_dispatch.testing.plain_opening import plain_opening
@@ -123,7 +123,7 @@ async def test_it_runs_again_on_a_person_s_word_after_its_end_was_asked_for():
     submission = await stage.unknown()
     await stage.turn(BOUND + timedelta(minutes=1))
     # when a person has looked
-    run_again(record := stage.record(), require_held(record), "ann")
+    run_again(stage.record(), who="ann")
     state = await stage.turn(timedelta(minutes=2))
     # then it counts as vanished, and another takes its place
     assert [each.n for each in state.submissions] == [1, 2]

@@ -19,10 +19,11 @@ from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.registry import read_settings
 from prefect_dispatch.supervisor.assemble import plan_of, root_view_of, supervisor_of
+from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, drive
 from prefect_dispatch.supervisor.identity import identity_of, unseen_fields
-from prefect_dispatch.supervisor.opening import open_lineage, run_again
+from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
 
@@ -175,7 +176,7 @@ def test_a_job_whose_file_has_changed_holds_with_the_field_and_goes_on_when_it_i
     assert not (tmp_path / "ran").exists()
     # and set back it runs
     config.write_text("lr: 1")
-    ended = carry(record, run_again(record, "a person"))
+    ended = carry(record, run_again(record, who="a person"))
     assert ended.finished is not None and ended.finished.outcome == "succeeded"
     assert (tmp_path / "ran").exists()
 

@@ -11,8 +11,9 @@ from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.errors import LineageError
 from prefect_dispatch.model.facts import HoldLifted, HoldOpened
 from prefect_dispatch.supervisor.assemble import plan_of
+from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.opening import open_lineage, require_held, run_again
+from prefect_dispatch.supervisor.opening import open_lineage, require_held
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
 
@@ -53,7 +54,7 @@ def test_a_hold_that_opened_after_the_person_looked_stays(record):
     second = hold(record, "the checkpoint is broken")
     # then the person's word is refused, and the error names both
     with pytest.raises(LineageError) as refused:
-        run_again(record, seen, "ann")
+        run_again(record, seen.opened.hold, who="ann")
     for text in (seen.opened.hold, second, "the checkpoint is broken"):
         assert text in str(refused.value)
     assert record.refresh().hold.opened.hold == second
@@ -74,7 +75,7 @@ def test_a_hold_that_opens_between_reading_and_appending_stays(record, job_file)
     record.append = append_late
     # then
     with pytest.raises(LineageError, match="the checkpoint is broken"):
-        run_again(record, seen, "ann")
+        run_again(record, seen.opened.hold, who="ann")
     assert not any(isinstance(entry.fact, HoldLifted) for entry in record.entries())
 
 

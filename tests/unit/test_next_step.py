@@ -28,7 +28,6 @@ from prefect_dispatch.model.facts import (
     SubmitRefused,
     Submitted,
 )
-from prefect_dispatch.model.holds import ambiguous_hold
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.recovery import FIXED
 from prefect_dispatch.model.steps import (
@@ -41,6 +40,7 @@ from prefect_dispatch.model.steps import (
     Requeue,
     Submit,
 )
+from prefect_dispatch.model.unaccounted import ambiguous_hold
 from prefect_dispatch.testing.story import Story, object_of
 
 PLAIN = Capabilities(scheduler="plain", requeue=False, time_limit=False)

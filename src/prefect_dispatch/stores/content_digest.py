@@ -7,10 +7,13 @@ import hashlib
 import os
 import stat
 import time
-from typing import Callable, Dict, List, Tuple
 
 from prefect_dispatch.errors import IdentityUnknown
 from prefect_dispatch.format.printable import shorten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Tuple
 
 MOST_ENTRIES = 200_000
 """Names that a folder may hold, with all in it: some seconds to look at each of them twice."""
@@ -25,7 +28,7 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _INSIDE = _READ | os.O_NOFOLLOW
 _GONE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR)
 
-Signature = Tuple[int, int, int, int, int, int]
+Signature = tuple["int", "int", "int", "int", "int", "int"]
 
 
 class _Changed(Exception):
