@@ -152,6 +152,19 @@ class S3Access:
             self._known_since = time.monotonic()
             return self._known != before
 
+    def variables(self) -> Dict[str, str]:
+        """The variables by which another process has the same access. What could be mixed in of another is set too."""
+        credentials = self.credentials()
+        values = (credentials.key, credentials.secret, credentials.token)
+        known = {
+            **dict(zip(_CREDENTIALS, values)),
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+        }
+        return {**known, "AWS_CA_BUNDLE": self._authorities} if self._authorities else known
+
     def bucket(self, name: str) -> Bucket:
         """The client for ledgers."""
         from obstore.store import S3Store as Bucket
@@ -317,6 +330,16 @@ def use_access(root: str, access: S3Access) -> None:
     _accesses[root.rstrip("/")] = access
 
 
+def variables_for(url: str) -> Dict[str, str]:
+    """The variables by which a job reaches a root as this process does; none where it has the environment's own.
+
+    Raises:
+        StoreUnreachable: there are no credentials.
+    """
+    access = _told_for(url)
+    return {} if access is None else access.variables()
+
+
 def access_for(url: str) -> S3Access:
     """The access by which a root is reached: the one that was told for it, or for the nearest above; else the
     environment's.
@@ -324,12 +347,16 @@ def access_for(url: str) -> S3Access:
     Raises:
         UsageError: the environment cannot be used.
     """
+    return _told_for(url) or access_of_environment()
+
+
+def _told_for(url: str) -> Optional[S3Access]:
     place = url.rstrip("/")
     while len(place) > len(SCHEME):
         if place in _accesses:
             return _accesses[place]
         place = place.rpartition("/")[0]
-    return access_of_environment()
+    return None
 
 
 def _amazon(region: str) -> str:
