@@ -70,9 +70,9 @@ class Lineage:
             workplace=str(self.folder / "work" / "places"),
         )
         document.write_bytes(submission.encode())
+        helper = [sys.executable, "-m", "prefect_dispatch.job", "run", "--submission", str(document)]
         return subprocess.run(
-            [sys.executable, "-m", "prefect_dispatch.job", "run", "--submission", str(document)]
-            + ["--", sys.executable, "-c", PROGRAM],
+            [*helper, "--", sys.executable, "-c", PROGRAM],
             env={
                 **environment_without("DISPATCH_", "AWS_"),
                 **self.server.environment(),

@@ -10,7 +10,6 @@ from prefect_dispatch.failpoint import Failpoint
 from support.crash.crashes import Crashes
 from support.crash.kill import SUPERVISOR, Kill
 
-
 IN_FOLDERS = [point for point in Failpoint if not point.value.startswith("s3.")]
 """Those of a root in a bucket are in test_bucket_crashes."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NoReturn, Optio
 from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.printable import printable
-from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_access import Credentials, S3Access, load_library
 from prefect_dispatch.stores.s3_errors import Failure, Meaning, failure_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class S3Requests:
     def __init__(self, bucket: str, access: S3Access) -> None:
         self.bucket = bucket
         self.access = access
-        self._client: Optional[Bucket] = None
+        self._client: Optional[Tuple[Credentials, Bucket]] = None
 
     def describe(self, key: str) -> str:
         """An object as people find it."""
@@ -69,13 +69,12 @@ class S3Requests:
                 is takes that for success.
             StoreError: it may or may not have been created.
         """
-        import obstore
+        obstore = load_library("obstore")
 
-        client = self._open()
         lost = False
 
         def put() -> None:
-            obstore.put(client, key, content, mode="create", use_multipart=False)
+            obstore.put(self._open(), key, content, mode="create", use_multipart=False)
 
         for failure in self._tries(put, key):
             if failure.meaning is Meaning.EXISTS:
@@ -94,15 +93,13 @@ class S3Requests:
         Raises:
             Absent: it is not there.
         """
-        import obstore
-
-        client = self._open()
+        obstore = load_library("obstore")
 
         def get() -> bytes:
-            answer = obstore.get(client, key)
+            answer = obstore.get(self._open(), key)
             size = int(answer.meta["size"])
             if size > most + 1:
-                return bytes(obstore.get_range(client, key, start=0, end=most + 1))
+                return bytes(obstore.get_range(self._open(), key, start=0, end=most + 1))
             content = bytes(answer.bytes())
             if len(content) != size:
                 raise ConnectionError("end of file before message length reached")
@@ -116,13 +113,11 @@ class S3Requests:
         Raises:
             Absent: it is not there.
         """
-        import obstore
-
-        client = self._open()
+        obstore = load_library("obstore")
 
         def head() -> Optional[Listed]:
             try:
-                return _listed(obstore.head(client, key))
+                return _listed(obstore.head(self._open(), key))
             except FileNotFoundError:
                 return None
 
@@ -143,14 +138,13 @@ class S3Requests:
         Raises:
             StoreError: it failed on the way, or the server's pages repeat themselves.
         """
-        import obstore
+        obstore = load_library("obstore")
 
-        client = self._open()
         last = after
         tries = Tries(self.access)
         while True:
             try:
-                for page in obstore.list(client, folder or None, offset=last or None, chunk_size=PAGE):
+                for page in obstore.list(self._open(), folder or None, offset=last or None, chunk_size=PAGE):
                     listed = [_listed(one) for one in page]
                     if not listed:
                         continue
@@ -167,12 +161,10 @@ class S3Requests:
 
     def keys(self, folder: str) -> List[str]:
         """All keys below a folder's, in the server's order: with nothing else of them, for a very long ledger."""
-        import obstore
-
-        client = self._open()
+        obstore = load_library("obstore")
 
         def list_all() -> List[str]:
-            pages = obstore.list(client, folder or None, chunk_size=PAGE)
+            pages = obstore.list(self._open(), folder or None, chunk_size=PAGE)
             return [str(one["path"]) for page in pages for one in page]
 
         keys = self._ask(list_all, folder)
@@ -182,15 +174,14 @@ class S3Requests:
 
     def children(self, folder: str) -> Tuple[List[str], List[str]]:
         """The keys of the objects, and of the folders, that lie in a folder itself."""
-        import obstore
+        obstore = load_library("obstore")
 
-        client = self._open()
-        found = self._ask(lambda: obstore.list_with_delimiter(client, folder or None), folder)
+        found = self._ask(lambda: obstore.list_with_delimiter(self._open(), folder or None), folder)
         return [str(one["path"]) for one in found["objects"]], [str(prefix) for prefix in found["common_prefixes"]]
 
     def chunks(self, key: str) -> Iterator[bytes]:
         """The bytes of an object, of any length. Tried once: a part of it is nothing."""
-        import obstore
+        obstore = load_library("obstore")
 
         try:
             for chunk in obstore.get(self._open(), key).stream():
@@ -200,11 +191,10 @@ class S3Requests:
 
     def delete(self, key: str) -> None:
         """Delete an object. One that is absent is no error."""
-        import obstore
+        obstore = load_library("obstore")
 
-        client = self._open()
         try:
-            self._ask(lambda: obstore.delete(client, key), key)
+            self._ask(lambda: obstore.delete(self._open(), key), key)
         except Absent:
             pass
 
@@ -214,22 +204,19 @@ class S3Requests:
         Raises:
             Absent: it is not there.
         """
-        import obstore
+        obstore = load_library("obstore")
 
-        client = self._open()
-        self._ask(lambda: obstore.copy(client, key, target), key)
+        self._ask(lambda: obstore.copy(self._open(), key, target), key)
 
     def _open(self) -> Bucket:
-        if self._client is None:
+        credentials = self.access.credentials()
+        client = self._client
+        if client is None or client[0] != credentials:
             try:
-                self._client = self.access.bucket(self.bucket)
-            except ImportError as error:
-                raise StoreUnreachable(
-                    f"s3://{self.bucket}: {error.name} is not installed here; pip install obstore s3fs"
-                ) from None
+                client = self._client = (credentials, self.access.bucket(self.bucket, credentials))
             except OSError as error:
                 raise StoreUnreachable(f"s3://{self.bucket}: {error.strerror or error}; see AWS_CA_BUNDLE") from None
-        return self._client
+        return client[1]
 
     def _ask(self, request: Callable[[], T], key: str) -> T:
         """Make a request that may be made again."""
