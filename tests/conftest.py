@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+
+from support.s3.server import Server, serve
 
 # How long an example takes says more about the machine than about the code. A run of CI must not fail by luck.
 settings.register_profile("own", deadline=None)
@@ -15,3 +19,10 @@ settings.load_profile("ci" if os.environ.get("CI") or os.environ.get("CI_RUN_MAR
 # Whoever runs the tests in the background ignores these, and every process that a test starts would inherit it.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A real S3 server of this session's own; it starts with the first test that asks for it."""
+    with serve("seaweed", tmp_path_factory.mktemp("s3")) as server:
+        yield server

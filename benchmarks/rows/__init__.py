@@ -9,13 +9,17 @@ from rows import (
     holds,
     identity,
     latest,
+    latest_s3,
     not_built,
     publication,
+    publication_s3,
     record,
+    record_s3,
     relay,
     replacement,
     save,
     silence,
+    transfer_s3,
 )
 from rows.line import Line
 from rows.setting import Setting
@@ -31,5 +35,9 @@ ROWS: dict[str, Callable[[Setting], list[Line]]] = {
     "record": record.measure,
     "holds": holds.measure,
     "identity": identity.measure,
+    "publication-s3": publication_s3.measure,
+    "latest-s3": latest_s3.measure,
+    "record-s3": record_s3.measure,
+    "transfer-s3": transfer_s3.measure,
     "not-built": not_built.measure,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,17 +13,25 @@ from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.posix import PosixStore
+from prefect_dispatch.stores.s3 import S3Store
+from support.s3.access import new_url, store_at
+from support.s3.server import Server
 
 
 @dataclass
 class Workbench:
     """A fresh store, and the hands of a program that writes and deletes files in it."""
 
-    store: PosixStore | MemoryStore
+    store: PosixStore | MemoryStore | S3Store
+    client: Any = None
 
     def write(self, path: str, content: bytes = b"weights") -> None:
         if isinstance(self.store, MemoryStore):
             self.store.write(path, content)
+            return
+        if isinstance(self.store, S3Store):
+            place = self.store.place
+            self.client.put_object(Bucket=place.bucket, Key=place.key(path), Body=content)
             return
         place = Path(self.store.location, path)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -31,6 +40,13 @@ class Workbench:
     def delete(self, path: str) -> None:
         if isinstance(self.store, MemoryStore):
             self.store.delete(path)
+        elif isinstance(self.store, S3Store):
+            place = self.store.place
+            keys = [place.key(path)]
+            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=f"{keys[0]}/")
+            keys += [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+            for key in keys:
+                self.client.delete_object(Bucket=place.bucket, Key=key)
         elif (place := Path(self.store.location, path)).is_dir():
             for entry in sorted(place.rglob("*"), reverse=True):
                 entry.rmdir() if entry.is_dir() else entry.unlink()
@@ -65,11 +81,21 @@ class Execution:
         return self.root.publish(self.epoch, self.attempt, path, step, identity=self.identity, **options)
 
 
-@pytest.fixture(params=["posix", "memory"])
+def new_bench(kind: str, request, folder: Path) -> Workbench:
+    """A fresh store of a kind."""
+    if kind == "posix":
+        return Workbench(PosixStore(folder / "root"))
+    if kind == "memory":
+        return Workbench(MemoryStore())
+    server: Server = request.getfixturevalue("s3_server")
+    return Workbench(store_at(server, new_url(server)), server.client())
+
+
+@pytest.fixture(params=["posix", "memory", "s3"])
 def bench(request, tmp_path) -> Workbench:
-    store = PosixStore(tmp_path / "root") if request.param == "posix" else MemoryStore()
-    store.probe()
-    return Workbench(store)
+    bench = new_bench(request.param, request, tmp_path)
+    bench.store.probe()
+    return bench
 
 
 @pytest.fixture

@@ -32,6 +32,9 @@ class JournalKind(enum.Enum):
     """``text``: looking for saves or publishing one failed."""
     NOTE = "note"
     """``text``: what stops nothing and should be known, such as changed code."""
+    TRANSFER = "transfer"
+    """``direction`` (``upload`` or ``download``), ``path``, ``done``, ``total``: how many bytes of a save have arrived.
+    Of transfers that take their time, now and then."""
     NOTICE = "notice"
     """``signal``, ``cause``, ``period_seconds``: the program was asked to save and exit."""
     EXIT = "exit"

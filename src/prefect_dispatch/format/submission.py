@@ -16,7 +16,6 @@ from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.saves import Saves
 
 TYPE_CHECKING = False
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Optional
 
@@ -73,6 +72,9 @@ class Submission:
         identity_from: for some fields of the identity, the provider by which each execution computes them anew, such
             as ``file:cfg.yaml``. Where ``identity`` lacks such a field, its first value is the one that counts. None
             where all fields are literals.
+        workplace: the folder of all workplaces on the job's machines, where the root is a URL; empty for the machine's
+            own choice.
+        record_root: where the helper's last word goes too, where the root is out of the supervisor's reach; else empty.
     """
 
     lineage: str
@@ -91,6 +93,8 @@ class Submission:
     scan_timeout: timedelta = timedelta(seconds=60)
     shared_checkpoint: bool = False
     identity_from: Optional[Mapping[str, str]] = None
+    workplace: str = ""
+    record_root: str = ""
 
     def check_restart(self, restart: int) -> None:
         """Refuse a restart that a scheduler made by itself, where nobody has said that the old processes are gone.
@@ -135,6 +139,8 @@ class Submission:
                 "root_prepared": self.root_prepared,
                 "watch_interval": _seconds(self.watch_interval),
                 "scan_timeout": _seconds(self.scan_timeout),
+                "workplace": self.workplace,
+                "record_root": self.record_root,
             }
         )
 
@@ -159,8 +165,11 @@ class Submission:
             if name not in _KNOWN:
                 raise UsageError(f"unknown field {name!r}; it has {', '.join(sorted(_KNOWN))}")
         root = field(document, "root", str, what)
-        if not os.path.isabs(root) or "\0" in root:
-            raise UsageError(f"root {root!r} is not an absolute path")
+        _check_place("root", root)
+        others = {name: field({name: "", **document}, name, str, what) for name in ("workplace", "record_root")}
+        for name, place in others.items():
+            if place:
+                _check_place(name, place, may_be_url=name == "record_root")
         generation = field(document, "generation", int, what)
         submission = field(document, "submission", int, what)
         if not 0 <= generation <= MAX_GENERATION or not 1 <= submission <= MAX_SUBMISSION:
@@ -188,6 +197,8 @@ class Submission:
             _positive(document, "scan_timeout", cls.scan_timeout),
             "shared_checkpoint" in document and field(document, "shared_checkpoint", bool, what),
             _providers(document, what) if document.get("identity_from") else None,
+            others["workplace"],
+            others["record_root"],
         )
 
 
@@ -210,6 +221,8 @@ _KNOWN = {
     "watch_interval",
     "scan_timeout",
     "shared_checkpoint",
+    "workplace",
+    "record_root",
 }
 
 
@@ -222,6 +235,11 @@ def _providers(document: Mapping[str, Any], what: str) -> Dict[str, str]:
         if Provider.parse(text) is None:
             raise UsageError(f"identity_from.{name} {text!r} is no provider; use file:PATH, git:PATH or env:NAME")
     return providers
+
+
+def _check_place(name: str, place: str, may_be_url: bool = True) -> None:
+    if "\0" in place or not (os.path.isabs(place) or (may_be_url and place.startswith("s3://"))):
+        raise UsageError(f"{name} {place!r} is not an absolute path{' or s3://BUCKET/PREFIX' if may_be_url else ''}")
 
 
 def _notice(document: Mapping[str, Any], what: str) -> Notice:

@@ -49,14 +49,17 @@ def describe_resource_refusal(resources: Resources) -> str | None:
     return None
 
 
-def job_environment(own: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+def job_environment(
+    own: Mapping[str, str], inherited: Mapping[str, str], secrets: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """The wrapper's environment.
 
     What is inherited less ``DISPATCH_*``, with the running interpreter's folder first on PATH, so that ``python`` is
-    the one of its virtual environment; then the spec's own variables; then the restart.
+    the one of its virtual environment; then the spec's own variables and the secrets; then the restart.
     """
     environment = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
     environment.update(own)
+    environment.update(secrets or {})
     environment["PATH"] = job_path(inherited, own)
     environment[RESTART] = "0"
     return environment

@@ -151,7 +151,7 @@ class LocalState:
         reach("local.submission")
         write_new(built.submission, request.document.encode())
         reach("local.environment")
-        write_new(built.environment, encode_record(job_environment(request.environment, os.environ)))
+        write_new(built.environment, encode_record(job_environment(request.environment, os.environ, request.secrets)))
         reach("local.description")
         write_new(built.description, encode_record(describe_object(request, wrapper, linger, placed)))
         sync_folder(built.path)

@@ -11,6 +11,7 @@ from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.own_time import OwnTime
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.reports_view import ReportsView
 from prefect_dispatch.supervisor.root_view import RootView
 
 
@@ -24,6 +25,7 @@ class Access:
         root: the lineage's checkpoint root; None where this process cannot reach it.
         clock: the clock.
         time: this process's own time, by which everything is waited for.
+        reports: what helpers left beside the record, for where the root cannot be reached.
     """
 
     record: Record
@@ -31,6 +33,7 @@ class Access:
     root: RootView | None
     clock: Clock
     time: OwnTime
+    reports: ReportsView | None = None
 
     @property
     def lineage(self) -> str:

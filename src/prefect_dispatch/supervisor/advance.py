@@ -34,6 +34,7 @@ from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.observing import Observer
 from prefect_dispatch.supervisor.own_time import OwnTime
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.reports_view import ReportsView
 from prefect_dispatch.supervisor.root_view import RootView
 from prefect_dispatch.supervisor.stopping import Stopper, notice_for
 from prefect_dispatch.supervisor.submitting import Submitter
@@ -77,10 +78,18 @@ class Supervisor:
         scheduler: the scheduler that its objects live in.
         root: the lineage's checkpoint root; None where this process cannot reach it.
         clock: the clock.
+        reports: what helpers left beside the record, for where the root cannot be reached.
     """
 
-    def __init__(self, record: Record, scheduler: Scheduler, root: RootView | None, clock: Clock) -> None:
-        self._access = Access(record, scheduler, root, clock, OwnTime(clock))
+    def __init__(
+        self,
+        record: Record,
+        scheduler: Scheduler,
+        root: RootView | None,
+        clock: Clock,
+        reports: ReportsView | None = None,
+    ) -> None:
+        self._access = Access(record, scheduler, root, clock, OwnTime(clock), reports)
         self._observer = Observer(self._access)
         self._stopper = Stopper(self._access, self._observer)
         self._submitter = Submitter(self._access, self._stopper)
@@ -222,7 +231,7 @@ class Supervisor:
     async def _do(self, state: LineageState, step: Step) -> None:
         match step:
             case Submit():
-                await self._submitter.submit(step)
+                await self._submitter.submit(state, step)
             case Requeue():
                 await self._submitter.requeue(state, step)
             case ForbidRestarts():

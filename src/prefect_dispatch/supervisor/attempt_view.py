@@ -74,7 +74,7 @@ class AttemptView:
                     told = f": {_text(entry, MOST_DETAIL)}"
                 asked = asked or entry.kind == JournalKind.NOTICE.value
                 if entry.kind == JournalKind.EXIT.value:
-                    return _last_word(ExitNote.of_fields(entry.fields, f"the last word of {self._attempt}"), told)
+                    return last_word_of(ExitNote.of_fields(entry.fields, f"the last word of {self._attempt}"), told)
             return LastWord(claimed=True, asked=asked)
 
         return self._look.ask(question)
@@ -113,6 +113,8 @@ class AttemptView:
                     percent = min(100.0, max(0.0, told))
                 if entry.kind == JournalKind.STATUS.value:
                     status = _text(entry, MOST_STATUS)
+                if entry.kind == JournalKind.TRANSFER.value:
+                    status = _transfer(entry)
             return Progress(percent, status)
 
         return self._look.ask(question)
@@ -122,7 +124,8 @@ class AttemptView:
         return journal.entries(limit=MOST_ENTRIES, most_names=MOST_NAMES, most_bytes=MOST_JOURNAL_BYTES)
 
 
-def _last_word(note: ExitNote, told: str) -> LastWord:
+def last_word_of(note: ExitNote, told: str) -> LastWord:
+    """What an exit note says to people, with what else was told before it."""
     why = _WHY[note.reason]
     return LastWord(
         claimed=True,
@@ -132,6 +135,16 @@ def _last_word(note: ExitNote, told: str) -> LastWord:
         exit_known=note.reason is not ExitReason.GUARDIAN_LOST,
         code=note.own_exit_code,
     )
+
+
+def _transfer(entry: JournalEntry) -> str:
+    """How far a save is on its way, in words; empty where the entry does not say."""
+    done, total = number(entry.fields.get("done")), number(entry.fields.get("total"))
+    words = {"upload": "uploading", "download": "downloading"}
+    direction = entry.fields.get("direction")
+    if done is None or not total or not isinstance(direction, str) or direction not in words:
+        return ""
+    return f"{words[direction]} a save: {max(0.0, min(1.0, done / total)):.0%} of {total / 1e6:,.1f} MB"
 
 
 def _text(entry: JournalEntry, most: int) -> str:

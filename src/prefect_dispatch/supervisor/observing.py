@@ -119,6 +119,8 @@ class Observer:
             notes = await asyncio.to_thread(root.notes, submission.attempt(ended.restart))
             word = await asyncio.to_thread(root.last_word, epoch, submission.attempt(ended.restart))
             published = await asyncio.to_thread(root.published, submission.generation)
+        elif self._access.reports is not None:
+            word = await asyncio.to_thread(self._access.reports.last_word, submission.attempt(ended.restart))
         suspended = state.stop is not None and state.stop.intent == "suspend" and submission is state.newest
         cause = cause_of(ended, word, suspended)
         too_long = state.opened is not None and pending_too_long(state.opened, submission, self._access.time.now())

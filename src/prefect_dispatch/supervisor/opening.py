@@ -88,7 +88,7 @@ def _prepare_root(record: Record, job: ResolvedJob) -> bool:
     From then on a root that is not there is an outage: no execution takes an empty one for a start from scratch.
     """
     record_id = record.id()
-    if not root_visible(job.root):
+    if not root_visible(job.root) or _is_left_to_the_job(job):
         return False
     open_lineage_root(job.root, record.lineage).prepare(record_id, record.lineage)
     return True
@@ -99,13 +99,25 @@ def check_acceptable(job: ResolvedJob) -> None:
 
     Raises:
         SpecError: it would not; the text names the field.
-        StoreUnreachable: a root is not there and cannot be made.
+        StoreUnreachable: a root is not there and cannot be made; where the record has a root of its own, that one.
     """
-    for root in (job.record_root, job.root):
-        check_reachable(root)
+    check_reachable(job.record_root)
+    if not _is_left_to_the_job(job):
+        check_reachable(job.root)
     refusal = job_refusal(job.scheduler, job.spec, Path(job.workdir))
     if refusal is not None:
         raise SpecError(refusal)
+
+
+def _is_left_to_the_job(job: ResolvedJob) -> bool:
+    """Whether the checkpoint root is out of reach here, which a record root of its own stands for: its job makes it."""
+    if job.record_root == job.root:
+        return False
+    try:
+        check_reachable(job.root)
+    except StoreUnreachable:
+        return True
+    return False
 
 
 def require_held(record: Record, meant: str = "") -> Hold:

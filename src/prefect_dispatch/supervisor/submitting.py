@@ -16,7 +16,7 @@ from prefect_dispatch.model.state import Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import Requeue, Submit
 from prefect_dispatch.supervisor.access import Access
 from prefect_dispatch.supervisor.own_call import OwnCall, is_unwanted
-from prefect_dispatch.supervisor.request import request_of
+from prefect_dispatch.supervisor.request import request_of, secrets_of
 from prefect_dispatch.supervisor.stopping import Stopper
 
 _log = logging.getLogger(__name__)
@@ -40,9 +40,10 @@ class Submitter:
         """Whether something may run by a late call of this process's own that nobody else looks for any more."""
         return bool(self._calls)
 
-    async def submit(self, step: Submit) -> None:
+    async def submit(self, state: LineageState, step: Submit) -> None:
         """Write down the intent, then make the one call. What it does not tell is found out by token."""
         limit = self._access.scheduler.capabilities.submit_bound
+        secrets = {} if state.opened is None else await asyncio.to_thread(secrets_of, state.opened)
         intent = Submitting(
             n=step.n,
             token=new_token(),
@@ -60,7 +61,12 @@ class Submitter:
             return
         give_up = began + limit.total_seconds()
         request = request_of(
-            self._access.lineage, record_id, after.opened, submission, lambda: self._access.clock.monotonic() < give_up
+            self._access.lineage,
+            record_id,
+            after.opened,
+            submission,
+            secrets,
+            lambda: self._access.clock.monotonic() < give_up,
         )
         reach("submit")
         # As late as can be; and what stands still behind it, is seen once it goes on.

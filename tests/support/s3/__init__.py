@@ -1,0 +1,1 @@
+"""Real S3 servers for the tests, and what stands between them and a client."""
