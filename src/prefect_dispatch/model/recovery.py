@@ -105,7 +105,8 @@ class Recovery(BaseModel):
         final_exit_codes: exit codes of the program that are never run again.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A schema cannot say that causes may stand beside the limits; a server that goes by it must not refuse them.
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra={"additionalProperties": True})
 
     rules: Annotated[
         Mapping[Cause, Rule], Field(description="Rules by cause; in YAML they may stand beside the limits")

@@ -8,10 +8,12 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
+from prefect.states import Cancelled, Completed, Failed
 
 from prefect_dispatch.errors import AnotherExecution
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
 from prefect_dispatch.supervisor.drive import ExecutionOver, Happening, JobHeld, JobOver, TakenOver, drive
@@ -41,7 +43,7 @@ async def only_another_execution(task: Any, task_run: TaskRun, state: State[Any]
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter) -> Happening:
+async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter) -> State[Any]:
     """Carry one execution of a job to its end. One try of this task is one execution.
 
     Args:
@@ -50,7 +52,8 @@ async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporte
         reporter: makes the reports beside it.
 
     Returns:
-        What became of the job, once nothing more is to be run: over, held, or taken over.
+        A state that says what became of the job once nothing more is to be run, over, held, or taken over, with that
+        :data:`~prefect_dispatch.supervisor.drive.Happening` as its data.
 
     Raises:
         AnotherExecution: the execution has ended and another one is due.
@@ -78,7 +81,25 @@ async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporte
             logger.info("%s", text, extra={"action": "execution.ended"})
             raise AnotherExecution(text)
         case JobHeld() | JobOver() | TakenOver():
-            return happening
+            return state_of(happening)
+
+
+def state_of(happening: JobHeld | JobOver | TakenOver) -> State[Any]:
+    """What the task's state tells: it is the job's, so that a program that failed is not shown as completed."""
+    match happening:
+        case TakenOver():
+            return Cancelled(name="HandedOver", message=f"flow run {happening.by} carries on", data=happening)
+        case JobHeld():
+            hold = happening.state.hold
+            return Cancelled(name="Held", message=hold.opened.why if hold is not None else "", data=happening)
+        case JobOver():
+            finished = happening.state.finished
+            told = f"{finished.outcome}: {finished.detail}" if finished is not None else ""
+            if finished is not None and finished.outcome is Outcome.SUCCEEDED:
+                return Completed(message=told, data=happening)
+            if finished is not None and finished.outcome is Outcome.STOPPED:
+                return Cancelled(name="Stopped", message=told, data=happening)
+            return Failed(message=told, data=happening)
 
 
 def _epoch_of(happening: Happening) -> Epoch | None:
@@ -93,8 +114,8 @@ def _epoch_of(happening: Happening) -> Epoch | None:
 def _describe(over: ExecutionOver) -> str:
     submission, execution = over.submission, over.execution
     if execution is None or execution.ended is None:
-        return f"submission {submission.n} ({submission.token}) ended as {Cause.LAUNCH_FAILED}: {submission.detail}"
-    return f"{submission.epoch(execution.restart)} ended as {execution.ended.cause}; another execution is due"
+        return f"submission {submission.n} ({submission.token}) ended as {Cause.LAUNCH_FAILED}: {submission.detail}; another execution follows"
+    return f"{submission.epoch(execution.restart)} ended as {execution.ended.cause}; another execution follows"
 
 
 def _try_number() -> int:
