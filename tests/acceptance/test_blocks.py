@@ -11,7 +11,7 @@ import pytest
 from prefect.plugins import load_prefect_collections
 from prefect.testing.standard_test_suites.blocks import BlockStandardTestSuite
 
-from prefect_dispatch.blocks import CheckpointStore, LocalScheduler
+from prefect_dispatch.blocks import CheckpointStore, CommandSignal, LocalScheduler
 from prefect_dispatch.errors import SpecError, UsageError
 
 
@@ -19,6 +19,20 @@ class TestCheckpointStore(BlockStandardTestSuite):
     @pytest.fixture
     def block(self) -> type[CheckpointStore]:
         return CheckpointStore
+
+
+class TestCommandSignal(BlockStandardTestSuite):
+    @pytest.fixture
+    def block(self) -> type[CommandSignal]:
+        return CommandSignal
+
+
+def test_a_command_signal_opens_as_it_is_written_and_refuses_what_no_command_is():
+    signal = CommandSignal(command=["ssh", "{node}", "gone", "{attempt}"], time_limit=timedelta(seconds=5)).open()
+    assert signal.command == ("ssh", "{node}", "gone", "{attempt}") and signal.time_limit == timedelta(seconds=5)
+    for wrong in ({"command": []}, {"command": ["{host}"]}, {"command": ["x", "{node}"], "each": "object"}):
+        with pytest.raises(ValueError):
+            CommandSignal(**wrong)
 
 
 class TestLocalScheduler(BlockStandardTestSuite):
@@ -36,6 +50,7 @@ def test_prefect_finds_the_blocks_by_the_entry_point():
     assert "prefect_dispatch" in collections
     assert {block.__name__ for block in vars(point.load()).values() if isinstance(block, type)} == {
         "CheckpointStore",
+        "CommandSignal",
         "LocalScheduler",
     }
 

@@ -13,8 +13,8 @@ from prefect_dispatch.model.observation import Exit, ObjectRef
 from prefect_dispatch.model.state import Landing
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.supervisor.advance import Supervisor
+from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.drive import ExecutionOver, Happening, JobOver, drive
-from prefect_dispatch.supervisor.opening import run_again
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
 from prefect_dispatch.testing.plain_opening import plain_opening
@@ -154,7 +154,7 @@ async def test_what_turns_up_while_the_job_is_held_is_ended_and_does_not_end_the
     assert state.newest.newest.ended.cause is Cause.STOPPED
     assert state.hold is not None
     # and when a person has it run again, it does
-    run_again(stage.record(), "ops")
+    run_again(stage.record(), who="ops")
     state = await stage.settle()
     assert state.finished is None
     assert state.newest.n == 3 and state.newest.landing is Landing.LANDED
@@ -170,7 +170,7 @@ async def test_a_hold_that_is_lifted_before_the_late_object_is_stopped_goes_on_a
     assert state.newest.retiring == 0
     assert stage.scheduler.stop_calls == []
     # when a person lifts the hold before it is asked to stop
-    run_again(stage.record(), "ops")
+    run_again(stage.record(), who="ops")
     state = await stage.settle()
     # then it is stopped, and our own stop is not taken for the end of the job
     assert len(stage.scheduler.stop_calls) == 1
@@ -189,7 +189,7 @@ async def test_what_turns_up_and_completes_during_a_hold_is_a_success_once_the_h
     state = await stage.settle()
     assert state.hold is not None
     # when
-    run_again(stage.record(), "ops")
+    run_again(stage.record(), who="ops")
     state = await stage.settle()
     # then it is not run a second time
     assert state.finished.outcome is Outcome.SUCCEEDED

@@ -91,7 +91,7 @@ BAD_JOBS = [
     ({"secrets": {"KEY": "secret/key"}}, "secrets", "this version does not have"),
     ({"identity": {"code": "git:."}}, "git:.", "not in this version"),
     ({"saves": {"kind": "huggingface"}}, "huggingface", "not in this version"),
-    ({"shared_checkpoint": True}, "shared_checkpoint", "not in this version"),
+    ({"shared_checkpoint": 1}, "shared_checkpoint", "true"),
     ({"command": None}, "command", "missing"),
 ]
 

@@ -19,6 +19,7 @@ from prefect_dispatch.model.facts import (
     Entry,
     Fact,
     Finished,
+    HoldDue,
     HoldLifted,
     HoldOpened,
     LiftedBy,
@@ -56,11 +57,12 @@ FACTS: tuple[Fact, ...] = (
     Ended(n=1, restart=0, cause=Cause.FAILED, exit=Exit(code=1), nodes=("a",), ended_at=BEGIN, published=3, detail="é"),
     HoldOpened(hold="h1", why="x", cause=Cause.FAILED, stands_for=Action.REQUEUE, n=1, restart=0, object=object_of(1)),
     Cessation(hold="h1", object=object_of(1), answer="ceased"),
+    HoldDue(hold="h1"),
     HoldLifted(hold="h1", lifted_by=LiftedBy.PERSON, resolution=Resolution.CONTINUE_FROM, base="latest", who="ops"),
     StopRequested(intent="suspend", who="ops"),
     Superseded(by_generation=1),
     Finished(outcome=Outcome.SUCCEEDED, detail="the program exited 0", final_save="x"),
-    Reopened(who="ops"),
+    Reopened(who="ops", after=Outcome.HOLD_EXPIRED, note="the node is back"),
 )
 
 

@@ -18,6 +18,7 @@ from prefect_dispatch.model.facts import (
     Entry,
     Fact,
     Finished,
+    HoldDue,
     HoldLifted,
     HoldOpened,
     LiftedBy,
@@ -46,18 +47,27 @@ numbers = some.sampled_from([1, 2, 3, 999_999])
 restarts = some.sampled_from([0, 1, 2, 999_999])
 moments = some.datetimes(datetime(1, 1, 2), datetime(9000, 12, 30), timezones=some.just(UTC))
 holds = some.sampled_from(["h1", "h2"])
+SHARED = Story({"shared_checkpoint": True, "recovery": {"preempted": {"action": "requeue", "budget": 1}}})
 OPENINGS = [
-    Story({"recovery": recovery, "max_pending": "36500d"}, root_visible=visible).opening(base, floor)
-    for recovery, visible, base, floor in (
-        ({}, True, "latest", 0),
-        (
-            {"no_progress": 2, "failed": {"action": "requeue", "budget": 2, "delay": "36500d", "max": "36500d"}},
-            False,
-            "scratch",
-            7,
-        ),
-        ({"preempted": {"action": "resubmit", "budget": 1, "delay": "1h"}, "final_exit_codes": [3]}, True, "latest", 0),
-    )
+    SHARED.opening(),
+    *(
+        Story({"recovery": recovery, "max_pending": "36500d"}, root_visible=visible).opening(base, floor)
+        for recovery, visible, base, floor in (
+            ({}, True, "latest", 0),
+            (
+                {"no_progress": 2, "failed": {"action": "requeue", "budget": 2, "delay": "36500d", "max": "36500d"}},
+                False,
+                "scratch",
+                7,
+            ),
+            (
+                {"preempted": {"action": "resubmit", "budget": 1, "delay": "1h"}, "final_exit_codes": [3]},
+                True,
+                "latest",
+                0,
+            ),
+        )
+    ),
 ]
 facts: some.SearchStrategy[Fact] = some.one_of(
     some.sampled_from(OPENINGS),
@@ -92,7 +102,13 @@ facts: some.SearchStrategy[Fact] = some.one_of(
         hold=holds,
         why=some.just("x"),
         token=some.one_of(some.none(), numbers.map(lambda n: token_of(n % 1000))),
+        object=some.sampled_from([None, object_of(1)]),
+        n=some.just(1),
+        restart=some.just(0),
+        until=some.one_of(some.none(), moments),
+        signal_may_lift=some.booleans(),
     ),
+    some.builds(HoldDue, hold=holds),
     some.builds(Cessation, hold=holds, object=some.just(object_of(1)), answer=some.just("ceased")),
     some.builds(
         HoldLifted, hold=holds, lifted_by=some.sampled_from(LiftedBy), resolution=some.sampled_from(Resolution)

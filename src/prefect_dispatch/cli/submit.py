@@ -23,10 +23,11 @@ from prefect_dispatch.model.state import Hold
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
+from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, TakenOver, drive
 from prefect_dispatch.supervisor.log_file import tail_of
-from prefect_dispatch.supervisor.opening import open_lineage, owner, require_held, run_again
+from prefect_dispatch.supervisor.opening import open_lineage, owner, require_held
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
 
@@ -62,11 +63,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.copy_for:
         options.job.unlink()
         _require_record(record, options.copy_for)
-    if options.run_again:
-        require_held(record)
+    held = require_held(record) if options.run_again else None
     state = open_lineage(record, job, plan_of(job))
     if options.run_again:
-        run_again(record, owner(), options.note)
+        run_again(record, held.opened.hold if held is not None else None, who=owner(), note=options.note)
     elif state.hold is not None:
         return _tell_held(job.spec.lineage, state.hold)
     if options.wait:
@@ -132,7 +132,10 @@ async def _carry_alone(job: ResolvedJob) -> str:
 
 
 def _tell_held(lineage: str, hold: Hold) -> int:
-    print(f"lineage {lineage} is held: {printable(hold.opened.why)}; to go on, add --run-again", file=sys.stderr)
+    print(
+        f"lineage {lineage} is held: {printable(hold.opened.why)}; to go on, add --run-again",
+        file=sys.stderr,
+    )
     return HELD
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import enum
 import os.path
 from datetime import timedelta
-from typing import Any, Mapping
 
-from prefect_dispatch.errors import DispatchError, MalformedDocument, UsageError
+from prefect_dispatch.errors import DispatchError, DuplicateExecution, MalformedDocument, UsageError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import FORMAT, decode, encode, field, text_map
 from prefect_dispatch.format.durations import parse_duration
@@ -15,6 +14,10 @@ from prefect_dispatch.format.epoch import MAX_GENERATION, MAX_SUBMISSION, Epoch
 from prefect_dispatch.format.names import attempt_of, check_lineage, check_token
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.saves import Saves
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping
 
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT")
 """The signals that a notice may be, without their SIG."""
@@ -65,6 +68,7 @@ class Submission:
         root_prepared: whether the lineage's root was made already, so that one that is not there is an outage.
         watch_interval: how often saves are looked for.
         scan_timeout: how long one look may take.
+        shared_checkpoint: whether all executions write into one place of the program's own, so that no restart may run.
     """
 
     lineage: str
@@ -81,6 +85,20 @@ class Submission:
     root_prepared: bool = False
     watch_interval: timedelta = timedelta(seconds=5)
     scan_timeout: timedelta = timedelta(seconds=60)
+    shared_checkpoint: bool = False
+
+    def check_restart(self, restart: int) -> None:
+        """Refuse a restart that a scheduler made by itself, where nobody has said that the old processes are gone.
+
+        Raises:
+            DuplicateExecution: the checkpoint is shared, and this is no first run.
+        """
+        if self.shared_checkpoint and restart > 0:
+            raise DuplicateExecution(
+                f"{self.epoch(restart)} of {self.lineage} is a restart by the scheduler itself, and its checkpoint is "
+                "shared with whatever still lives of the run before: nothing was started; turn the scheduler's own "
+                "restarts off, and answer the hold"
+            )
 
     def epoch(self, restart: int) -> Epoch:
         """The epoch of this submission's execution number ``restart``."""
@@ -92,8 +110,10 @@ class Submission:
 
     def encode(self) -> bytes:
         """Write it as the wrapper reads it."""
+        shared = {"shared_checkpoint": True} if self.shared_checkpoint else {}
         return encode(
             {
+                **shared,
                 "format": FORMAT,
                 "lineage": self.lineage,
                 "record": self.record,
@@ -160,6 +180,7 @@ class Submission:
             "root_prepared" in document and field(document, "root_prepared", bool, what),
             _positive(document, "watch_interval", cls.watch_interval),
             _positive(document, "scan_timeout", cls.scan_timeout),
+            "shared_checkpoint" in document and field(document, "shared_checkpoint", bool, what),
         )
 
 
@@ -180,6 +201,7 @@ _KNOWN = {
     "root_prepared",
     "watch_interval",
     "scan_timeout",
+    "shared_checkpoint",
 }
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import Mapping, Optional
 
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format import contract
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import MAX_RESTART, Epoch
+from prefect_dispatch.format.pattern import pattern
 from prefect_dispatch.format.submission import RestartSource, Submission
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, Optional
+
 _SLURM_RESTART = "SLURM_RESTART_COUNT"
-_RESTART = re.compile(r"(0|[1-9][0-9]{0,5})\Z")
+_RESTART = pattern(r"(0|[1-9][0-9]{0,5})\Z")
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Assignment:
 
         Raises:
             UsageError: there is no document, it is not one, or the restart is not known.
+            DuplicateExecution: it is a restart that may not run, since the checkpoint is shared.
         """
         path = document or environment.get(contract.SUBMISSION)
         if not path:
@@ -54,7 +58,9 @@ class Assignment:
             raise UsageError(
                 f"submission {path}: root {submission.root!r} holds what no path can hold; give the root's true path"
             ) from None
-        return cls(submission, _restart(submission.restart_source, environment))
+        restart = _restart(submission.restart_source, environment)
+        submission.check_restart(restart)
+        return cls(submission, restart)
 
     @property
     def epoch(self) -> Epoch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Optional
 
 from prefect_dispatch.errors import StoreUnreachable, UsageError
 from prefect_dispatch.format import contract
@@ -16,6 +15,10 @@ from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.saves import Saves
 from prefect_dispatch.stores.layout import exec_folder
 from prefect_dispatch.stores.lineage_root import LineageRoot
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping, Optional
 
 
 @dataclass(frozen=True)

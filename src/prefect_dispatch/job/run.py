@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import time
-from typing import Mapping, Optional, Sequence, Union
 
 from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.format.contract import Contract
@@ -25,6 +24,10 @@ from prefect_dispatch.job.program import Ending, Program
 from prefect_dispatch.job.relay import Relay
 from prefect_dispatch.job.saving import Saving
 from prefect_dispatch.stores.pin import Pin
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, Optional, Sequence, Union
 
 OUTPUT_GRACE = 2.0
 """Seconds for which output is still read after nothing of the program is left: somebody else may hold the pipe."""

@@ -47,14 +47,19 @@ class Resolution(enum.StrEnum):
     """It goes on from a named publication."""
     FROM_SCRATCH = "from_scratch"
     """It starts anew."""
+    EXPIRE = "expire"
+    """The job ends as ``hold_expired``. By expiry alone."""
 
 
 class LiftedBy(enum.StrEnum):
     """Who or what lifted a hold."""
 
     PERSON = "person"
+    """Until the next submission their word takes the place of a signal's, and of an expiry."""
     SIGNAL = "signal"
+    """The site says that the processes behind it are gone. Only for a hold that says ``signal_may_lift``."""
     EXPIRY = "expiry"
+    """Nobody answered in time. Only for a hold that has an ``until``."""
 
 
 def _in_our_time(at: datetime) -> datetime:
@@ -212,7 +217,9 @@ class Ended(_Fact):
 class HoldOpened(_Fact):
     """The job waits for a person, or for what may stand in for one.
 
-    ``token`` names a submission that nobody can account for; lifting the hold takes it for abandoned.
+    ``stands_for`` is the action that the hold stands in for, because of a shared checkpoint or of a spent budget.
+    ``token`` names a submission that nobody can account for; lifting the hold takes it for abandoned. At ``until`` it
+    may expire; without one it waits for ever.
     """
 
     kind: Literal["hold_opened"] = "hold_opened"
@@ -236,6 +243,13 @@ class Cessation(_Fact):
     object: ObjectRef
     answer: Literal["ceased", "running", "unknown"]
     detail: str = ""
+
+
+class HoldDue(_Fact):
+    """Somebody saw that the time of a hold is over. It expires when that is seen once more, a bound later."""
+
+    kind: Literal["hold_due"] = "hold_due"
+    hold: str
 
 
 class HoldLifted(_Fact):
@@ -277,10 +291,15 @@ class Finished(_Fact):
 
 
 class Reopened(_Fact):
-    """A person took a finished generation up again."""
+    """A person took a finished generation up again. A hold comes first, and nothing runs before a person's choice.
+
+    ``after`` is the outcome that this takes back.
+    """
 
     kind: Literal["reopened"] = "reopened"
     who: str = ""
+    after: Outcome | None = None
+    note: str = ""
 
 
 Fact = Annotated[
@@ -298,6 +317,7 @@ Fact = Annotated[
     | Ended
     | HoldOpened
     | Cessation
+    | HoldDue
     | HoldLifted
     | StopRequested
     | Superseded

@@ -14,6 +14,7 @@ from prefect_dispatch.model.facts import (
     Ended,
     Entry,
     Finished,
+    HoldDue,
     HoldLifted,
     HoldOpened,
     LiftedBy,
@@ -34,7 +35,7 @@ from prefect_dispatch.model.facts import (
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.state import Execution, Hold, Landing, LineageState, SubmissionState
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Raised when the same facts would fold to another state, so that older snapshots are not taken up."""
 
 
@@ -56,7 +57,7 @@ def _apply(state: LineageState, entry: Entry) -> LineageState:
     fact, at = entry.fact, entry.at
     if state.opened is None and not isinstance(fact, Opened | CarriedBy):
         return state
-    if isinstance(fact, HoldOpened | HoldLifted | StopRequested | Finished | Reopened):
+    if isinstance(fact, HoldOpened | Cessation | HoldDue | HoldLifted | StopRequested | Finished | Reopened):
         return _decision(state, fact, at) if entry.generation == state.generation else state
     match fact:
         case Opened():
@@ -71,17 +72,19 @@ def _apply(state: LineageState, entry: Entry) -> LineageState:
             return _observed(state, entry.generation, fact, at)
         case Ended():
             return _ended(state, entry.generation, fact, at)
-        case Cessation() | Superseded():
+        case Superseded():
             return state
     assert_never(fact)
 
 
 def _decision(
-    state: LineageState, fact: HoldOpened | HoldLifted | StopRequested | Finished | Reopened, at: datetime
+    state: LineageState,
+    fact: HoldOpened | Cessation | HoldDue | HoldLifted | StopRequested | Finished | Reopened,
+    at: datetime,
 ) -> LineageState:
     """What was decided about the generation as a whole. Nothing but a reopening comes after its end."""
     if isinstance(fact, Reopened):
-        return state.model_copy(update={"finished": None, "finished_at": None})
+        return _reopened(state, fact)
     if state.finished is not None:
         return state
     match fact:
@@ -89,7 +92,11 @@ def _decision(
             # A hold is where a suspension leads to, but no hold takes a stop back.
             stop = state.stop if state.stop is not None and state.stop.intent == "abandon" else None
             update = {"hold": Hold(opened=fact, at=at), "lifted": None, "lifted_hold": None, "stop": stop}
-            return state.model_copy(update=update)
+            return state.model_copy(update={**update, "reopened": None})
+        case Cessation():
+            return _answered(state, fact, at)
+        case HoldDue():
+            return _of_hold(state, fact.hold, due_at=at)
         case HoldLifted():
             return _lifted(state, fact)
         case StopRequested():
@@ -137,6 +144,7 @@ def _submitting(state: LineageState, generation: int, fact: Submitting, at: date
             "lifted": None,
             "lifted_hold": None,
             "not_before": None,
+            "reopened": None,
         }
     )
 
@@ -248,7 +256,7 @@ def _count(state: LineageState, submission: SubmissionState, cause: Cause, at: d
     if newest is None or (newest.generation, newest.n) != (submission.generation, submission.n) or not state.opened:
         return state
     before = state.spent.get(cause, 0)
-    rule = state.opened.plan.rule(cause)
+    rule = state.opened.plan.recovery(cause)
     delay = rule.delay_after(before) if rule.recovers else timedelta(0)
     not_before = at + delay if delay else None
     charged = {**state.spent, cause: before + 1}
@@ -265,17 +273,58 @@ def _progress(state: LineageState, fact: Ended) -> LineageState:
     return state.model_copy(update={"fruitless": fruitless, "published": max(fact.published, state.published)})
 
 
-def _lifted(state: LineageState, fact: HoldLifted) -> LineageState:
-    if state.hold is None or state.hold.opened.hold != fact.hold:
+def _reopened(state: LineageState, fact: Reopened) -> LineageState:
+    """Nothing of how it ended holds any more, and nothing of what led there: a person is asked anew."""
+    if state.finished is None:
         return state
-    stop = state.stop
+    gone = dict.fromkeys(("finished", "finished_at", "hold", "stop", "lifted", "lifted_hold"))
+    return state.model_copy(update={**gone, "reopened": fact})
+
+
+def _answered(state: LineageState, fact: Cessation, at: datetime) -> LineageState:
+    """The site's answer, if it is about the object that is held for."""
+    if state.hold is None or state.hold.opened.object != fact.object or state.hold.ceased:
+        return state
+    return _of_hold(state, fact.hold, cessation=fact, answered_at=at)
+
+
+def _of_hold(state: LineageState, hold: str, **update: object) -> LineageState:
+    if state.hold is None or state.hold.opened.hold != hold:
+        return state
+    return state.model_copy(update={"hold": state.hold.model_copy(update=update)})
+
+
+def _lifted(state: LineageState, fact: HoldLifted) -> LineageState:
+    hold = _lifts(state, fact)
+    if hold is None:
+        return state
+    stop, fruitless = state.stop, state.fruitless
     if fact.resolution is Resolution.STOP:
         stop = StopRequested(intent="abandon", who=fact.who)
     elif fact.lifted_by is LiftedBy.PERSON:
         # The later word of a person wins over an earlier one.
         stop = None
-    update = {"hold": None, "lifted": fact, "lifted_hold": state.hold.opened, "fruitless": 0, "stop": stop}
+    if fact.lifted_by is LiftedBy.PERSON:
+        fruitless = 0
+    update = {"hold": None, "lifted": fact, "lifted_hold": hold, "fruitless": fruitless, "stop": stop}
     return state.model_copy(update=update)
+
+
+def _lifts(state: LineageState, fact: HoldLifted) -> HoldOpened | None:
+    """The hold that a word lifts: the open one, or the one that no person has answered yet."""
+    person = fact.lifted_by is LiftedBy.PERSON
+    if (fact.lifted_by is LiftedBy.EXPIRY) is not (fact.resolution is Resolution.EXPIRE):
+        return None
+    hold, lifted = state.hold, state.lifted
+    if hold is None:
+        unanswered = lifted is not None and lifted.lifted_by is not LiftedBy.PERSON and lifted.hold == fact.hold
+        return state.lifted_hold if person and unanswered else None
+    allowed = {
+        LiftedBy.PERSON: True,
+        LiftedBy.SIGNAL: hold.opened.signal_may_lift and hold.ceased,
+        LiftedBy.EXPIRY: hold.opened.until is not None,
+    }
+    return hold.opened if hold.opened.hold == fact.hold and allowed[fact.lifted_by] else None
 
 
 def _with_execution(submission: SubmissionState, execution: Execution) -> SubmissionState:

@@ -10,16 +10,20 @@ from prefect_dispatch.format.epoch import MAX_RESTART, MAX_SUBMISSION, Epoch
 from prefect_dispatch.format.resume_choice import SCRATCH
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
+from prefect_dispatch.model.end import End, end_of
 from prefect_dispatch.model.facts import (
     Abandoned,
     HoldLifted,
     HoldOpened,
+    LiftedBy,
     Opened,
     Outcome,
+    Reopened,
     Resolution,
     Retiring,
     StopRequested,
 )
+from prefect_dispatch.model.holds import lift_without_a_person, until_of
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.state import Hold, Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import (
@@ -35,27 +39,6 @@ from prefect_dispatch.model.steps import (
     Step,
     Submit,
 )
-
-
-@dataclass(frozen=True)
-class _End:
-    """How the newest submission or execution ended."""
-
-    cause: Cause
-    restart: int | None
-    at: datetime | None
-    exit_code: int | None
-    detail: str
-
-    @property
-    def told(self) -> str:
-        """Its detail as the end of a sentence."""
-        return f": {self.detail}" if self.detail else ""
-
-    @property
-    def told_of_failure(self) -> str:
-        """What there is to say behind the outcome ``failed``: that word is not said twice."""
-        return self.detail or "no exit is known" if self.cause is Cause.FAILED else f"{self.cause}{self.told}"
 
 
 @dataclass(frozen=True)
@@ -88,10 +71,14 @@ def next_step(state: LineageState, now: datetime, capabilities: Capabilities) ->
         return Append(fact=Abandoned(n=lost.n), generation=lost.generation)
     if state.stop is not None:
         return _stopping(here, state.stop)
+    if state.lifted is not None and state.lifted.lifted_by is LiftedBy.EXPIRY:
+        return _expired(here)
+    if state.reopened is not None:
+        return _hold_reopened(here, state.reopened)
     submission = state.newest
     if submission is None:
         return _submit(here, 1)
-    end = _end_of(submission)
+    end = end_of(submission)
     if end is None:
         return _carry_on(here, submission)
     return _after_end(here, submission, end)
@@ -118,19 +105,6 @@ def _given_up(state: LineageState) -> SubmissionState | None:
         return None
     token = state.lifted_hold.token if state.lifted_hold is not None else None
     return next((each for each in _intended(state) if each.token == token), None)
-
-
-def _end_of(submission: SubmissionState) -> _End | None:
-    if submission.landing in (Landing.REFUSED, Landing.ABANDONED):
-        return _End(Cause.LAUNCH_FAILED, None, submission.settled_at, None, submission.detail)
-    execution = submission.deciding if not submission.live else None
-    if execution is None and not submission.live and submission.given_up:
-        return _End(Cause.LAUNCH_FAILED, None, submission.settled_at, None, submission.detail)
-    if execution is None or execution.ended is None:
-        return None
-    ended = execution.ended
-    code = ended.exit.code if ended.exit is not None else None
-    return _End(ended.cause, execution.restart, execution.ended_at, code, ended.detail)
 
 
 def _carry_on(here: _Situation, submission: SubmissionState) -> Step:
@@ -167,11 +141,11 @@ def _last_restart(state: LineageState, opened: Opened) -> bool:
     return any(opened.plan.rule(cause).budget - state.spent.get(cause, 0) <= 1 for cause in SCHEDULER_RESTARTS)
 
 
-def _after_end(here: _Situation, submission: SubmissionState, end: _End) -> Step:
+def _after_end(here: _Situation, submission: SubmissionState, end: End) -> Step:
     state, opened = here.state, here.opened
     if end.restart is not None and submission.requeueing == end.restart + 1:
         return _await_restart(here, submission, submission.requeueing_at)
-    if state.lifted is not None:
+    if state.lifted is not None and state.lifted.lifted_by is LiftedBy.PERSON:
         return _after_lift(here, state.lifted, submission, end)
     if end.cause is Cause.COMPLETED:
         return _finish(here, Outcome.SUCCEEDED, "the program exited 0")
@@ -179,20 +153,23 @@ def _after_end(here: _Situation, submission: SubmissionState, end: _End) -> Step
         return _finish(here, Outcome.STOPPED, "stopped at the scheduler")
     if end.cause is Cause.DEADLINE:
         return _finish(here, Outcome.DEADLINE, "the total deadline passed")
-    rule = opened.plan.rule(end.cause)
+    rule = opened.plan.recovery(end.cause)
     if end.cause is Cause.FAILED and end.exit_code in opened.spec.recovery.final_exit_codes:
         return _finish(here, Outcome.FAILED, f"exit code {end.exit_code} is never run again{end.told}")
     if rule.action is Action.FAIL:
         return _finish(here, Outcome.FAILED, end.told_of_failure)
     if rule.action is Action.HOLD:
-        return _hold_after(state, submission, end, None, f"{end.cause}{end.told}")
+        return _hold_after(here, submission, end, f"{end.cause}{end.told}")
     if state.spent.get(end.cause, 0) > rule.budget:
         why = f"the budget of {rule.budget} for {end.cause} is spent{end.told}"
-        return _hold_after(state, submission, end, rule.action, why)
+        return _hold_after(here, submission, end, why, rule.action)
     limit = opened.spec.recovery.no_progress
     if limit is not None and state.fruitless >= limit:
         why = f"{state.fruitless} executions in a row ended without a new save, the last one {end.cause}{end.told}"
-        return _hold_after(state, submission, end, rule.action, why)
+        return _hold_after(here, submission, end, why, rule.action)
+    if opened.plan.holds_first(end.cause) and state.lifted is None:
+        why = f"{end.cause}, and the checkpoint is shared: are the processes of the old execution gone?{end.told}"
+        return _hold_after(here, submission, end, why, rule.action, signal_may_lift=True)
     if submission.may_restart and rule.action is Action.RESUBMIT:
         return Retire(submission=submission)
     if state.not_before is not None and here.now < state.not_before:
@@ -201,7 +178,7 @@ def _after_end(here: _Situation, submission: SubmissionState, end: _End) -> Step
     return _again(here, submission, end, rule.action)
 
 
-def _after_lift(here: _Situation, lifted: HoldLifted, submission: SubmissionState, end: _End) -> Step:
+def _after_lift(here: _Situation, lifted: HoldLifted, submission: SubmissionState, end: End) -> Step:
     """A person's word, read before anything else, holds until the next submission."""
     rule = here.opened.plan.rule(end.cause)
     if lifted.resolution is Resolution.RUN_AGAIN and end.cause is Cause.COMPLETED:
@@ -211,7 +188,7 @@ def _after_lift(here: _Situation, lifted: HoldLifted, submission: SubmissionStat
     return _again(here, submission, end, rule.action if chosen else Action.RESUBMIT)
 
 
-def _again(here: _Situation, submission: SubmissionState, end: _End, action: Action) -> Step:
+def _again(here: _Situation, submission: SubmissionState, end: End, action: Action) -> Step:
     if action is Action.REQUEUE and submission.may_restart and end.restart is not None and end.restart < MAX_RESTART:
         if end.cause in SCHEDULER_RESTARTS and here.state.lifted is None:
             return _await_restart(here, submission, end.at)
@@ -236,9 +213,7 @@ def _replace(here: _Situation, submission: SubmissionState) -> Step:
 def _submit(here: _Situation, n: int) -> Step:
     state = here.state
     if n > MAX_SUBMISSION:
-        return _hold(
-            state, state.newest, None, None, f"all {MAX_SUBMISSION} submissions of this generation are used up"
-        )
+        return _hold(here, state.newest, None, f"all {MAX_SUBMISSION} submissions of this generation are used up")
     base, floor = state.base, state.floor
     if state.lifted is not None and _elsewhere(state):
         base = state.lifted.base or SCRATCH
@@ -248,34 +223,64 @@ def _submit(here: _Situation, n: int) -> Step:
 
 
 def _hold_after(
-    state: LineageState, submission: SubmissionState, end: _End, stands_for: Action | None, why: str
+    here: _Situation,
+    submission: SubmissionState,
+    end: End,
+    why: str,
+    stands_for: Action | None = None,
+    signal_may_lift: bool = False,
 ) -> Step:
     """Hold, once the scheduler cannot run the object again behind the hold's back."""
     if submission.may_restart:
         return Retire(submission=submission)
-    return _hold(state, submission, end, stands_for, why)
+    return _hold(here, submission, end, why, stands_for, signal_may_lift)
 
 
 def _hold(
-    state: LineageState, submission: SubmissionState | None, end: _End | None, stands_for: Action | None, why: str
+    here: _Situation,
+    submission: SubmissionState | None,
+    end: End | None,
+    why: str,
+    stands_for: Action | None = None,
+    signal_may_lift: bool = False,
+    *,
+    expires: bool = True,
 ) -> Append:
-    """Open a hold. Its id is its place in the record, so two supervisors that see the same open the same."""
+    """Open a hold. Its id is its place in the record, so two supervisors that see the same open the same.
+
+    One that nobody can be asked about waits for a person alone, and a suspension has no end but a person's word.
+    """
+    suspended = end is not None and end.cause is Cause.SUSPENDED
+    known = submission is not None and submission.object is not None and end is not None and end.restart is not None
     return Append(
         fact=HoldOpened(
-            hold=f"h{state.seq + 1}",
+            hold=f"h{here.state.seq + 1}",
             why=why,
             cause=end.cause if end else None,
             stands_for=stands_for,
             n=submission.n if submission else None,
             restart=end.restart if end else None,
             object=submission.object if submission else None,
+            until=until_of(here.state, here.opened, here.now) if expires and not suspended else None,
+            signal_may_lift=signal_may_lift and known,
         ),
-        generation=state.generation,
+        generation=here.state.generation,
     )
 
 
+def _hold_reopened(here: _Situation, reopened: Reopened) -> Step:
+    """Whatever was reopened holds first: who takes it up again says with what."""
+    submission = here.state.newest
+    who, after = reopened.who or "a person", f" after {reopened.after}" if reopened.after else ""
+    why = f"reopened by {who}{after}{f': {reopened.note}' if reopened.note else ''}"
+    end = end_of(submission) if submission is not None else None
+    if submission is None or end is None:
+        return _hold(here, submission, end, why, Action.RESUBMIT)
+    return _hold_after(here, submission, end, why, Action.RESUBMIT)
+
+
 def ambiguous_hold(state: LineageState, submission: SubmissionState, detail: str) -> Append:
-    """The hold for a submission that the scheduler cannot account for."""
+    """The hold for a submission that the scheduler cannot account for. It never expires: its object may still come."""
     why = f"submission {submission.n} may have reached the scheduler or not, and it cannot tell: {detail}"
     held = HoldOpened(hold=f"h{state.seq + 1}", why=why, n=submission.n, token=submission.token)
     return Append(fact=held, generation=state.generation)
@@ -290,8 +295,28 @@ def _finish(here: _Situation, outcome: Outcome, detail: str) -> Step:
 
 def _stopping(here: _Situation, stop: StopRequested) -> Step:
     """A stop was asked for: end what lives, find what may still land, then finish or hold."""
-    state = here.state
-    submission = state.newest
+    submission, who = here.state.newest, stop.who or "a person"
+    ending = _ending(here)
+    if ending is not None:
+        return ending
+    if stop.intent == "suspend":
+        end = end_of(submission) if submission is not None else None
+        return _hold(here, submission, end, f"suspended on request of {who}", expires=False)
+    return _finish(here, Outcome.STOPPED, f"stopped on request of {who}")
+
+
+def _expired(here: _Situation) -> Step:
+    """Nobody answered in time: as after a stop, but it can be told from one."""
+    held = here.state.lifted_hold
+    ending = _ending(here)
+    if ending is not None:
+        return ending
+    return _finish(here, Outcome.HOLD_EXPIRED, f"nobody answered the hold in time: {held.why if held else ''}")
+
+
+def _ending(here: _Situation) -> Step | None:
+    """What is still to be done or told of a newest submission that is not to run any more."""
+    submission = here.state.newest
     if submission is not None and submission.unsettled:
         landed = submission.landing is Landing.LANDED
         return _poll(
@@ -303,12 +328,10 @@ def _stopping(here: _Situation, stop: StopRequested) -> Step:
         )
     if submission is not None and submission.may_restart:
         return Retire(submission=submission)
-    end = _end_of(submission) if submission is not None else None
+    end = end_of(submission) if submission is not None else None
     if end is not None and end.cause is Cause.COMPLETED:
         return _finish(here, Outcome.SUCCEEDED, "the program exited 0")
-    if stop.intent == "suspend":
-        return _hold(state, submission, end, None, f"suspended on request of {stop.who or 'a person'}")
-    return _finish(here, Outcome.STOPPED, f"stopped on request of {stop.who or 'a person'}")
+    return None
 
 
 def _held(here: _Situation, hold: Hold) -> Step:
@@ -317,6 +340,9 @@ def _held(here: _Situation, hold: Hold) -> Step:
     if newest is not None and newest.live and newest.given_up and newest.retiring is None:
         restart = newest.newest.restart if newest.newest is not None else 0
         return Append(fact=Retiring(n=newest.n, restart=restart), generation=newest.generation)
+    lifting = lift_without_a_person(here.state, here.now, here.capabilities.clock_skew)
+    if lifting is not None:
+        return Append(fact=lifting, generation=here.state.generation)
     return Held(hold=hold, settle=_settle(here))
 
 

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 from pydantic import BaseModel, ConfigDict
 
+from prefect_dispatch.format.durations import describe_duration
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
-from prefect_dispatch.model.recovery import Rule
+from prefect_dispatch.model.recovery import SHARED_HOLD_FOR, Rule
 from prefect_dispatch.model.spec import JobSpec
 
 
@@ -19,6 +20,7 @@ class PlanRow(BaseModel):
         cause: why an execution ended.
         declared: the rule of the spec, or the default.
         effective: the rule that will be used.
+        stands_for: what the effective rule, a hold, stands in for: it applies once the hold is lifted.
         why: why they differ; empty where they do not.
     """
 
@@ -27,6 +29,7 @@ class PlanRow(BaseModel):
     cause: Cause
     declared: Rule
     effective: Rule
+    stands_for: Rule | None = None
     why: str = ""
 
 
@@ -53,6 +56,15 @@ class Plan(BaseModel):
         """The effective rule for a cause."""
         return next(row.effective for row in self.rows if row.cause is cause)
 
+    def recovery(self, cause: Cause) -> Rule:
+        """The rule by which an end of this cause is counted and recovered from: where a hold stands in, that one."""
+        row = next(row for row in self.rows if row.cause is cause)
+        return row.stands_for or row.effective
+
+    def holds_first(self, cause: Cause) -> bool:
+        """Whether a hold stands in for the cause's rule."""
+        return any(row.cause is cause and row.stands_for is not None for row in self.rows)
+
     @property
     def substitutions(self) -> tuple[PlanRow, ...]:
         """The rows in which something else than the declared rule is used."""
@@ -73,6 +85,12 @@ def plan(spec: JobSpec, capabilities: Capabilities, *, root_visible: bool) -> Pl
     may_restart, why_not = _restart_policy(spec, capabilities)
     rows = tuple(_row(cause, spec, capabilities, why_not) for cause in Cause)
     notes: list[str] = []
+    if spec.shared_checkpoint:
+        notes.append(
+            "shared_checkpoint: no second execution starts without a person's or the site's word, "
+            f"not after a reopening either; whoever waits for one longer than {describe_duration(SHARED_HOLD_FOR)} "
+            "ends as hold_expired, and can be reopened"
+        )
     blind = spec.recovery.no_progress is not None and not root_visible
     if blind:
         notes.append(
@@ -97,6 +115,8 @@ def plan(spec: JobSpec, capabilities: Capabilities, *, root_visible: bool) -> Pl
 
 def _restart_policy(spec: JobSpec, capabilities: Capabilities) -> tuple[bool, str]:
     """A scheduler has one requeue switch for an object: it is on only if every cause behind it says requeue."""
+    if spec.shared_checkpoint:
+        return False, "with a shared checkpoint no scheduler may run the job again by itself"
     if not capabilities.requeue:
         return False, f"{capabilities.scheduler} cannot run the same object again"
     others = [cause for cause in sorted(SCHEDULER_RESTARTS) if spec.recovery.rule(cause).action is not Action.REQUEUE]
@@ -108,6 +128,11 @@ def _restart_policy(spec: JobSpec, capabilities: Capabilities) -> tuple[bool, st
 
 def _row(cause: Cause, spec: JobSpec, capabilities: Capabilities, why_not: str) -> PlanRow:
     declared = spec.recovery.rule(cause)
+    if spec.shared_checkpoint and declared.recovers:
+        resubmit = declared.model_copy(update={"action": Action.RESUBMIT})
+        why = "shared_checkpoint: a person or the site must say first that the old processes are gone"
+        hold = Rule(action=Action.HOLD)
+        return PlanRow(cause=cause, declared=declared, effective=hold, stands_for=resubmit, why=why)
     if declared.action is Action.REQUEUE and why_not:
         resubmit = declared.model_copy(update={"action": Action.RESUBMIT})
         return PlanRow(cause=cause, declared=declared, effective=resubmit, why=why_not)

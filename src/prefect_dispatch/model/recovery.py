@@ -58,6 +58,9 @@ class Rule(BaseModel):
         return min(timedelta(seconds=min(grown, self.max.total_seconds())), self.max)
 
 
+SHARED_HOLD_FOR = timedelta(hours=24)
+"""How long a hold of a job with a shared checkpoint waits, for a person or for the site's word."""
+
 _LAUNCH = Rule(action=Action.RESUBMIT, budget=3, delay=timedelta(seconds=30))
 _HOLD = Rule(action=Action.HOLD)
 

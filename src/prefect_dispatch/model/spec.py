@@ -117,7 +117,7 @@ _NOT_YET = {
     "secrets": "secrets",
     "deadline": "a total deadline",
 }
-_FIXED_FIELDS = ("shared_checkpoint", "on_finished", "cancelation")
+_FIXED_FIELDS = ("on_finished", "cancelation")
 """Fields of a spec that have one value only in this version."""
 
 _SAVES_SCHEMA = {
@@ -176,6 +176,17 @@ class JobSpec(_SpecPart):
     ] = Cancelation()
     recovery: Annotated[Recovery, Field(description="What to do after an execution has ended, by cause")] = Recovery()
     max_pending: Annotated[PositiveDuration | None, Field(description="Longest time in the scheduler's queue")] = None
+    shared_checkpoint: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="Whether all executions write into one place: then none follows unasked",
+        ),
+    ] = False
+    hold_for: Annotated[
+        PositiveDuration | None,
+        Field(description="How long a hold waits; then the job ends as hold_expired"),
+    ] = None
     watch_interval: Annotated[PositiveDuration, Field(description="How often saves are looked for")] = timedelta(
         seconds=5
     )
@@ -226,8 +237,6 @@ class JobSpec(_SpecPart):
         for name, what in _NOT_YET.items():
             if name in value:
                 raise ValueError(f"{name}: this version does not have {what}; take {name!r} out of the spec")
-        if value.get("shared_checkpoint", False) is not False:
-            raise ValueError("shared_checkpoint: true is not in this version; give each execution its own folder")
         if value.get("on_finished", "refuse") != "refuse":
             raise ValueError(
                 f"on_finished {value['on_finished']!r} is not in this version; use refuse and a lineage per run"

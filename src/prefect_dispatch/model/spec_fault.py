@@ -42,6 +42,7 @@ _ADVICE = {
     "float_type": "write a number",
     "float_parsing": "write a number",
     "finite_number": "write a finite number",
+    "bool_type": "write true or false, without quotes",
     "too_short": "it must not be empty",
 }
 _BOUNDS = {

@@ -11,7 +11,16 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import attempt_of
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.facts import Ended, Finished, HoldLifted, HoldOpened, Opened, StopRequested
+from prefect_dispatch.model.facts import (
+    Cessation,
+    Ended,
+    Finished,
+    HoldLifted,
+    HoldOpened,
+    Opened,
+    Reopened,
+    StopRequested,
+)
 from prefect_dispatch.model.observation import ObjectRef, ObjectState
 
 
@@ -163,10 +172,21 @@ class Hold(_State):
     Attributes:
         opened: the fact that opened it.
         at: when.
+        cessation: the site's last recorded answer about the processes behind it.
+        answered_at: when that was recorded.
+        due_at: when somebody last saw that its time is over.
     """
 
     opened: HoldOpened
     at: AwareDatetime
+    cessation: Cessation | None = None
+    answered_at: AwareDatetime | None = None
+    due_at: AwareDatetime | None = None
+
+    @property
+    def ceased(self) -> bool:
+        """Whether the site has said that the processes behind it are gone; they do not come back."""
+        return self.cessation is not None and self.cessation.answer == "ceased"
 
 
 class LineageState(_State):
@@ -189,11 +209,13 @@ class LineageState(_State):
         base: what the next submission resumes from until something at or above the floor is published.
         floor: an epoch's number.
         hold: the open hold.
-        lifted: how the last hold was lifted; until the next submission or requeue.
+        lifted: how the last hold was lifted; until the next submission or requeue. Till then a person's word takes the
+            place of a signal's.
         lifted_hold: that hold.
         stop: what was asked for; until it is done.
         finished: how the generation ended.
         finished_at: when.
+        reopened: how it was taken up again after its end; until the hold that comes first.
     """
 
     seq: int = 0
@@ -217,6 +239,7 @@ class LineageState(_State):
     stop: StopRequested | None = None
     finished: Finished | None = None
     finished_at: AwareDatetime | None = None
+    reopened: Reopened | None = None
 
     @property
     def newest(self) -> SubmissionState | None:

@@ -144,8 +144,15 @@ def time_limit_record(limit: float, linger_seconds: float) -> Record:
 
 
 def identify(pid: int) -> Record:
-    """A process's identity: its pid and in which namespace, when it started, and the boot. A pid is given out again."""
-    return {"pid": pid, "pid_namespace": pid_namespace(), "start_time": start_time(pid), **stamp()}
+    """A process's identity: its pid, session, namespaces, start and boot. A pid alone is given out again."""
+    return {
+        "pid": pid,
+        "pid_namespace": pid_namespace(),
+        "time_namespace": time_namespace(),
+        "session": os.getsid(pid),
+        "start_time": start_time(pid),
+        **stamp(),
+    }
 
 
 def is_visible(process: Mapping[str, Any]) -> bool:
@@ -164,6 +171,14 @@ def is_alive(process: Mapping[str, Any]) -> bool:
 def pid_namespace() -> str:
     """The kernel's name of the PID namespace that this process is in (namespaces(7))."""
     return os.readlink("/proc/self/ns/pid")
+
+
+def time_namespace() -> str:
+    """The kernel's name of the time namespace, by whose clock start times are shown; empty where it has none."""
+    try:
+        return os.readlink("/proc/self/ns/time")
+    except OSError:
+        return ""
 
 
 def start_time(pid: int) -> int | None:

@@ -13,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from prefect_dispatch.errors import SpecError
 from prefect_dispatch.model.fields import Duration
 from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.schedulers.cessation import CessationSignal
 from prefect_dispatch.schedulers.local import LocalScheduler
+from prefect_dispatch.schedulers.local_cessation import LocalCessation
 from prefect_dispatch.schedulers.local_request import describe_program_refusal, describe_resource_refusal, job_path
 from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.settings import state_folder
@@ -74,6 +76,15 @@ def scheduler_of(settings: Mapping[str, Any]) -> Scheduler:
         SpecError: this version has no such scheduler.
     """
     return LocalSettings.model_validate(read_settings(settings, Path("/"))).scheduler()
+
+
+def signal_of(settings: Mapping[str, Any]) -> CessationSignal | None:
+    """The cessation signal that a scheduler brings along; None where it has none, and the site must give one.
+
+    Raises:
+        SpecError: this version has no such scheduler.
+    """
+    return LocalCessation(Path(LocalSettings.model_validate(read_settings(settings, Path("/"))).state_folder))
 
 
 def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> str | None:

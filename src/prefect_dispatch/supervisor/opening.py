@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from prefect_dispatch.errors import Exists, LineageError, SpecError, StoreUnreachable
-from prefect_dispatch.model.facts import Finished, HoldLifted, LiftedBy, Opened, Resolution
+from prefect_dispatch.model.facts import Finished, Opened
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.state import Hold, LineageState
@@ -115,28 +115,6 @@ def require_held(record: Record) -> Hold:
     if hold is None:
         raise LineageError(f"lineage {record.lineage!r} is not held; there is nothing to run again")
     return hold
-
-
-def run_again(record: Record, who: str, note: str = "") -> LineageState:
-    """Lift the open hold of a lineage in a person's name, so that the job runs again.
-
-    Raises:
-        LineageError: nothing is held.
-    """
-    while True:
-        hold = require_held(record)
-        try:
-            return record.append(
-                HoldLifted(
-                    hold=hold.opened.hold,
-                    lifted_by=LiftedBy.PERSON,
-                    resolution=Resolution.RUN_AGAIN,
-                    who=who,
-                    note=note,
-                )
-            )
-        except Exists:
-            continue
 
 
 def owner() -> str:

@@ -68,6 +68,11 @@ class Record:
         return self._store.location
 
     @property
+    def known(self) -> LineageState:
+        """What was read and appended so far folds to, without looking again."""
+        return self._state if self._state is not None else LineageState()
+
+    @property
     def unreadable(self) -> str | None:
         """Why this version may only read this lineage; None when it may write."""
         return None if self._unreadable is None else str(self._unreadable)

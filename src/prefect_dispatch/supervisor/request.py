@@ -32,6 +32,7 @@ def request_of(
         restart_source=RestartSource.ENVIRONMENT,
         root_prepared=opened.root_prepared,
         watch_interval=spec.watch_interval,
+        shared_checkpoint=spec.shared_checkpoint,
     )
     return SubmissionRequest(
         document=document,

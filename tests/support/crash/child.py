@@ -32,9 +32,10 @@ from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
 from prefect_dispatch.supervisor.assemble import root_view_of
+from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, JobOver, drive
-from prefect_dispatch.supervisor.opening import open_lineage, run_again
+from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
 
@@ -182,7 +183,7 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
     if state.finished is None:
         state = open_lineage(record, job, plan(job.spec, scheduler.capabilities, root_visible=True))
     if lift and state.hold is not None:
-        run_again(record, "a person")
+        run_again(record, who="a person")
     root = None if kept is not None else root_view_of(LINEAGE, state)
     supervisor = Supervisor(record, scheduler, root, clock)
 

@@ -67,6 +67,7 @@ class Execution:
     def _begin(self) -> None:
         """Claim, start and pin, as ``dispatch-job run`` does."""
         root, ran, document = self._root, self._ran, self._ran.document
+        document.check_restart(ran.epoch.restart)
         if document.root_prepared:
             root.require()
         root.prepare(document.record, document.lineage)

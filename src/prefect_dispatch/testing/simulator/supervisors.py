@@ -13,9 +13,9 @@ from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
+from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.drive import JobOver, drive
-from prefect_dispatch.supervisor.opening import run_again
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.root_view import RootView
 from prefect_dispatch.testing.simulator.loop import run_virtually
@@ -125,7 +125,7 @@ class Office:
             stage.kernel.sleep(random.choice(THINKS))
             if resolution is Resolution.RUN_AGAIN:
                 stage.happen("lift run_again")
-                run_again(record, actor)
+                run_again(record, who=actor)
                 return
             published = sorted(self.referee.truth.published)
             base = random.choice(published) if resolution is Resolution.CONTINUE_FROM and published else None

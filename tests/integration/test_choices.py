@@ -1,0 +1,266 @@
+"""A person's choices: each is one fact or a clear no, whoever else answers at the same moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from prefect_dispatch.errors import LineageError
+from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import (
+    Cessation,
+    Ended,
+    Finished,
+    HoldLifted,
+    HoldOpened,
+    LiftedBy,
+    Outcome,
+    Reopened,
+    Resolution,
+    StopRequested,
+    Submitted,
+    Submitting,
+)
+from prefect_dispatch.model.next_step import next_step
+from prefect_dispatch.model.observation import ObjectRef
+from prefect_dispatch.model.steps import Done, Finish, Submit
+from prefect_dispatch.stores.lineage_root import LineageRoot
+from prefect_dispatch.supervisor import choices
+from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.places import open_lineage_root, open_record
+from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.testing.plain_opening import plain_opening
+from prefect_dispatch.testing.scripted_scheduler import SCRIPTED
+
+OBJECT = ObjectRef(scheduler="scripted", id="7", token="a" * 16)
+NAME = Publication(Epoch(0, 1, 0), 40, f"exec/{'a' * 16}-0/step-40").name
+
+
+class Held:
+    """A lineage with a shared checkpoint that is held after a preemption, on disk, and whoever answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        record = self.record()
+        opening = plain_opening(root_visible=True, shared_checkpoint=True)
+        record.id()
+        record.append(opening.model_copy(update={"root": str(folder), "record_root": str(folder)}))
+        self.submit(record, 1)
+        self.hold = self.preempt(record, 1)
+
+    def record(self) -> Record:
+        return open_record(str(self.folder), "digits", SystemClock())
+
+    def submit(self, record: Record, n: int) -> None:
+        now = SystemClock().now()
+        token = chr(ord("a") + n - 1) * 16
+        record.append(
+            Submitting(n=n, token=token, writer="w", give_up_at=now, base="latest", floor=0, restarts_allowed=False)
+        )
+        record.append(Submitted(n=n, object=OBJECT.model_copy(update={"token": token})))
+
+    def preempt(self, record: Record, n: int) -> str:
+        record.append(Ended(n=n, restart=0, cause=Cause.PREEMPTED, nodes=("node1",)))
+        hold = record.append(self.step(record).fact).hold
+        assert hold is not None
+        return hold.opened.hold
+
+    def step(self, record: Record):
+        return next_step(record.refresh(), SystemClock().now(), SCRIPTED)
+
+    def ceased(self) -> Record:
+        """The site's word, and the lift that follows."""
+        record = self.record()
+        record.refresh()
+        record.append(Cessation(hold=self.hold, object=OBJECT, answer="ceased"))
+        record.append(self.step(record).fact)
+        return record
+
+    def root(self) -> LineageRoot:
+        root = open_lineage_root(str(self.folder), "digits")
+        root.prepare(self.record().id(), "digits")
+        return root
+
+    def lifts(self) -> list[HoldLifted]:
+        return [entry.fact for entry in self.record().entries() if isinstance(entry.fact, HoldLifted)]
+
+
+@pytest.fixture
+def held(tmp_path) -> Held:
+    return Held(tmp_path)
+
+
+def test_run_again_submits_once(held):
+    choices.run_again(held.record(), held.hold, who="ada", note="the node is back")
+    assert isinstance(held.step(held.record()), Submit)
+    (lift,) = held.lifts()
+    assert (lift.who, lift.note, lift.lifted_by) == ("ada", "the node is back", LiftedBy.PERSON)
+
+
+def test_from_a_save_chooses_base_and_floor(held):
+    # given
+    held.root().store.ledger("pub").create(NAME)
+    # when
+    choices.continue_from(held.record(), NAME, held.hold, who="ada")
+    # then
+    step = held.step(held.record())
+    assert (step.base, step.floor) == (NAME, Epoch(0, 2, 0).number)
+
+
+def test_a_save_that_is_not_there_is_refused_before_anything_is_written(held):
+    # given that the root is there, without that save
+    held.root()
+    before = len(held.record().entries())
+    # when
+    for wrong, word in ((NAME, "not published"), ("step-40", "dispatch-job list")):
+        with pytest.raises(LineageError, match=word):
+            choices.continue_from(held.record(), wrong, held.hold, who="ada")
+    # then
+    assert len(held.record().entries()) == before
+
+
+def test_stop_ends_the_job(held):
+    choices.stop(held.record(), who="ada")
+    step = held.step(held.record())
+    assert isinstance(step, Finish) and step.outcome is Outcome.STOPPED
+
+
+def test_the_second_answer_is_told_of_the_first_and_changes_nothing(held):
+    # given
+    choices.run_again(held.record(), held.hold, who="ada")
+    # when somebody answers the same hold, with the same words or others
+    for again in (choices.run_again, choices.from_scratch, choices.stop):
+        with pytest.raises(LineageError, match=r"answered.* by ada: run it again"):
+            again(held.record(), held.hold, who="bob")
+    # then
+    assert len(held.lifts()) == 1
+
+
+def test_an_answer_to_an_old_hold_is_not_one_to_the_new(held):
+    # given a second hold
+    choices.run_again(held.record(), held.hold, who="ada")
+    record = held.record()
+    record.refresh()
+    held.submit(record, 2)
+    new = held.preempt(record, 2)
+    # when somebody answers the first one, late
+    with pytest.raises(LineageError, match=f"what waits for an answer now is {new}"):
+        choices.stop(held.record(), held.hold, who="bob")
+    # then the second one waits
+    assert held.record().refresh().hold.opened.hold == new
+
+
+def test_a_hold_that_never_was_is_named(held):
+    with pytest.raises(LineageError, match="'h77' of 'digits' is none of this lineage"):
+        choices.stop(held.record(), "h77", who="ada")
+
+
+def test_many_at_once_and_one_wins(held):
+    # given ten persons with a connection of their own
+    barrier = threading.Barrier(10)
+    outcomes: list[str] = []
+    ways: list[Callable] = [choices.run_again, choices.stop, choices.from_scratch]
+
+    def answer(number: int) -> None:
+        record = held.record()
+        record.refresh()
+        barrier.wait()
+        try:
+            ways[number % 3](record, held.hold, who=f"p{number}")
+            outcomes.append("won")
+        except LineageError as error:
+            outcomes.append(str(error))
+
+    # when they answer at the same moment
+    threads = [threading.Thread(target=answer, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # then one answer is in the record, and nine were told of it
+    assert sorted(each == "won" for each in outcomes) == [False] * 9 + [True]
+    assert all("answered" in each for each in outcomes if each != "won")
+    assert len(held.lifts()) == 1
+
+
+def test_a_person_overrules_the_site_until_the_next_submission(held):
+    # given that the site was faster by a moment
+    held.ceased()
+    # when a person answers
+    choices.from_scratch(held.record(), held.hold, who="ada")
+    # then that holds
+    assert held.step(held.record()).base == "scratch"
+
+
+def test_after_the_submission_only_a_stop_still_counts(held):
+    # given that the site was faster, and the job was submitted again
+    held.submit(held.ceased(), 2)
+    # when persons answer the hold that they saw
+    with pytest.raises(LineageError, match="by the signal"):
+        choices.from_scratch(held.record(), held.hold, who="ada")
+    choices.stop(held.record(), held.hold, who="bob")
+    # then the stop is one of the job
+    assert held.record().refresh().stop == StopRequested(intent="abandon", who="bob")
+
+
+def test_what_is_not_held_has_nothing_to_answer(held):
+    choices.run_again(held.record(), who="ada")
+    with pytest.raises(LineageError, match="not held"):
+        choices.run_again(held.record(), who="ada")
+
+
+def test_a_hold_that_is_about_to_expire_can_still_be_answered(held):
+    # given that it was found over twice
+    record = held.record()
+    record.refresh()
+    record.append(HoldLifted(hold=held.hold, lifted_by=LiftedBy.EXPIRY, resolution=Resolution.EXPIRE))
+    assert isinstance(held.step(record), Finish)
+    # when a person answers before the end is written
+    choices.run_again(held.record(), held.hold, who="ada")
+    # then it runs
+    assert isinstance(held.step(held.record()), Submit)
+
+
+def finish(held: Held, outcome: Outcome) -> Record:
+    record = held.record()
+    record.refresh()
+    record.append(Finished(outcome=outcome))
+    assert isinstance(held.step(record), Done)
+    return record
+
+
+@pytest.mark.parametrize("outcome", choices.REOPENABLE)
+def test_what_is_reopened_is_held_at_once_and_in_the_index_again(held, outcome):
+    finish(held, outcome)
+    state = choices.reopen(held.record(), who="ada", note="a new try")
+    assert state.hold is not None and "reopened by ada" in state.hold.opened.why
+    assert (held.folder / ".dispatch" / "open" / "digits").exists()
+    choices.run_again(held.record(), state.hold.opened.hold, who="ada")
+    assert isinstance(held.step(held.record()), Submit)
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome not in choices.REOPENABLE])
+def test_after_other_ends_nothing_is_left_to_be_done(held, outcome):
+    finish(held, outcome)
+    with pytest.raises(LineageError, match="cannot be reopened"):
+        choices.reopen(held.record(), who="ada")
+
+
+def test_what_is_open_is_not_reopened_nor_twice(held):
+    with pytest.raises(LineageError, match="not finished"):
+        choices.reopen(held.record(), who="ada")
+    finish(held, Outcome.HOLD_EXPIRED)
+    choices.reopen(held.record(), who="ada")
+    with pytest.raises(LineageError, match="not finished"):
+        choices.reopen(held.record(), who="bob")
+
+
+def test_who_dies_between_reopening_and_hold_leaves_the_hold_to_the_next_one(held):
+    record = finish(held, Outcome.HOLD_EXPIRED)
+    record.append(Reopened(who="ada"))
+    assert isinstance(held.step(record).fact, HoldOpened)
