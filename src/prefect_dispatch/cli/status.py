@@ -13,6 +13,7 @@ from prefect_dispatch.model.state import Landing, LineageState
 from prefect_dispatch.pictures.history import History, history_of, resumed_words
 from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.places import known_lineages
+from prefect_dispatch.supervisor.polls import POLL_CESSATION, last_poll
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     history = history_of(record.entries(), root_view_of(options.lineage, state))
     summary = summarise(options.lineage, history.state)
     summary["executions"] = execution_rows(history)
+    summary["holds_polled_at"] = _polled_at(record_root)
     summary["faults"] = [*history.faults, *([record.unreadable] if record.unreadable else [])]
     if options.json:
         print_json(summary)
@@ -38,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
         detail = f" — {summary['detail']}" if summary["detail"] else ""
         say(f"{summary['lineage']}: {summary['state']}{detail}")
         print_table([{name: _cell(value) for name, value in row.items()} for row in summary["executions"]])
+        if history.state.hold is not None:
+            say(f"holds were last looked after by poll_cessation: {summary['holds_polled_at'] or 'never'}")
     return report_faults(history, record)
 
 
@@ -57,7 +61,14 @@ def _show_all(record_root: str, as_json: bool) -> int:
         print_table([{**{name: _cell(each[name]) for name in each}, "final_save": _save(each)} for each in summaries])
         if not summaries:
             print(f"no lineage in {record_root}")
+        if any(each["state"] == "held" for each in summaries):
+            say(f"holds were last looked after by poll_cessation: {_polled_at(record_root) or 'never'}")
     return code
+
+
+def _polled_at(record_root: str) -> str | None:
+    polled = last_poll(record_root, POLL_CESSATION)
+    return polled.isoformat() if polled is not None else None
 
 
 def summarise(lineage: str, state: LineageState) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from prefect_dispatch.errors import LineageError, UsageError
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.facts import CarriedBy, Outcome
 from prefect_dispatch.model.job import ResolvedJob
-from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.model.spec import InlineStore, JobSpec
 from prefect_dispatch.model.state import Hold
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.supervisor.advance import Advanced
@@ -50,11 +50,24 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.note and not options.run_again:
         raise UsageError(f"--note {options.note!r} is for a hold that is lifted; add --run-again, or leave it out")
-    read_job(options.job)  # A job that is wrong is refused before a server is started for it.
+    spec = read_job(options.job)  # A job that is wrong is refused before a server is started for it.
     with contextlib.ExitStack() as needed:
-        if options.wait:
+        if options.wait and not _is_settled(options, spec):
             needed.enter_context(prefect_api())
         return _run(options)
+
+
+def _is_settled(options: argparse.Namespace, spec: JobSpec) -> bool:
+    """Whether there is nothing to carry, as the record says: the lineage is over, or waits for a person.
+
+    Where Prefect must say which record that is, it is found out with a server.
+    """
+    if options.copy_for or not isinstance(spec.store, InlineStore) or isinstance(spec.scheduler, str):
+        return False
+    job = resolve_job(options.job)
+    record = open_record(job.record_root, job.spec.lineage, SystemClock())
+    state = record.refresh()
+    return state.finished is not None or (state.hold is not None and not options.run_again)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -68,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.run_again:
         run_again(record, held.opened.hold if held is not None else None, who=owner(), note=options.note)
     elif state.hold is not None:
-        return _tell_held(job.spec.lineage, state.hold)
+        return _tell_held(job, state.hold)
     if options.wait:
         return supervise_here(job)
     return _supervise_apart(job)
@@ -89,7 +102,7 @@ def supervise_here(job: ResolvedJob) -> int:
     trouble = _carry(job)
     state = open_record(job.record_root, job.spec.lineage, SystemClock()).refresh()
     if state.hold is not None:
-        return _tell_held(job.spec.lineage, state.hold)
+        return _tell_held(job, state.hold)
     finished = state.finished
     if finished is None:
         print(
@@ -131,9 +144,12 @@ async def _carry_alone(job: ResolvedJob) -> str:
     return f"{happening.by} carries it now" if isinstance(happening, TakenOver) else ""
 
 
-def _tell_held(lineage: str, hold: Hold) -> int:
+def _tell_held(job: ResolvedJob, hold: Hold) -> int:
+    name = job.spec.lineage
+    print(f"lineage {name} is held: {printable(hold.opened.why)}; to go on, add --run-again", file=sys.stderr)
     print(
-        f"lineage {lineage} is held: {printable(hold.opened.why)}; to go on, add --run-again",
+        f"or answer hold {hold.opened.hold} otherwise, and submit the job again: prefect-dispatch resume {name} "
+        f"--store {job.record_root} --stop | --scratch | --from PUBLICATION",
         file=sys.stderr,
     )
     return HELD

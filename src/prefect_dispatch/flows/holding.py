@@ -26,6 +26,7 @@ from prefect_dispatch.model.state import Hold, LineageState
 from prefect_dispatch.pictures.hold_page import hold_page, short_reason
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.held_run import (
     Way,
     dress,
@@ -37,7 +38,7 @@ from prefect_dispatch.tasks.held_run import (
 )
 from prefect_dispatch.tasks.hold_answers import apply_answer, is_applied
 from prefect_dispatch.tasks.hold_form import MOST_SAVES, HoldAnswer, form_of, read_answer
-from prefect_dispatch.tasks.resuming import wake
+from prefect_dispatch.tasks.resuming import how_lifted, wake
 
 LOOK_SECONDS = 5.0
 """How often a process that waits looks at the record and at its run."""
@@ -84,12 +85,14 @@ class Holding:
         record: the lineage's record.
         supervisor: advances the lineage.
         run: the flow run; None outside of one.
+        announcer: tells of holds that are lifted.
         told: what a person must know of answers that came to nothing.
     """
 
     record: Record
     supervisor: Supervisor
     run: UUID | None
+    announcer: Announcer
     told: list[str] = field(default_factory=list)
 
     async def take_up(self, state: LineageState) -> None:
@@ -102,6 +105,7 @@ class Holding:
         try:
             async with get_client() as client:
                 await self._read_answers(client, state)
+            await self._announce()
         except httpx.HTTPError as error:
             get_run_logger().warning("answers cannot be read yet: %s", error, extra={"action": "hold.api_away"})
 
@@ -118,10 +122,12 @@ class Holding:
         while True:
             state = await self.supervisor.read()
             if state.hold is None or not self._carries(state):
+                await self._announce()
                 return True
             try:
                 async with get_client() as client:
-                    return await self._ask(client, state, state.hold)
+                    if not await self._ask(client, state, state.hold):
+                        return False
             except ObjectNotFound:
                 logger.warning("this run was deleted; the hold stays open", extra={"action": "hold.run_deleted"})
                 return False
@@ -167,7 +173,7 @@ class Holding:
             if state.hold is not None and state.hold.opened.hold == hold and self._carries(state):
                 state = (await self.supervisor.advance()).state
             if state.hold is None or state.hold.opened.hold != hold or not self._carries(state):
-                await wake(client, self.run, f"hold {hold} is lifted")
+                await wake(client, self.run, how_lifted(state))
                 return
             with contextlib.suppress(httpx.TransportError):
                 flow_run = await client.read_flow_run(self.run)
@@ -220,6 +226,11 @@ class Holding:
             return False
         logger.info("%s", word, extra={"action": "hold.answered"})
         return True
+
+    async def _announce(self) -> None:
+        lifted = (await self.supervisor.read()).lifted
+        if lifted is not None:
+            self.announcer.lifted(lifted)
 
     def _carries(self, state: LineageState) -> bool:
         return self.run is None or state.carried_by == str(self.run)

@@ -26,6 +26,7 @@ from prefect_dispatch.supervisor.drive import Happening, JobHeld, JobOver, Taken
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.execute import execute, retries_for
 from prefect_dispatch.tasks.held_run import dress, lineage_tag
 from prefect_dispatch.tasks.reporter import Reporter
@@ -62,7 +63,8 @@ async def supervise(job: JobSpec) -> State[Any]:
         return _final_state(JobOver(over), ())
     state = await asyncio.to_thread(open_lineage, record, resolved, planned)
     supervisor = await asyncio.to_thread(supervisor_of, record, state, clock)
-    holding = Holding(record, supervisor, UUID(carrier) if carrier is not None else None)
+    announcer = Announcer(spec.lineage, await asyncio.to_thread(record.id))
+    holding = Holding(record, supervisor, UUID(carrier) if carrier is not None else None, announcer)
     if carrier is not None:
         state = await supervisor.append(CarriedBy(flow_run=carrier))
         reporter.soon("tags", _dress_run(carrier, spec.lineage, state))
@@ -72,21 +74,23 @@ async def supervise(job: JobSpec) -> State[Any]:
     )
     reporter.soon("plan", report_plan(spec.lineage, planned))
     with tags(lineage_tag(spec.lineage), f"generation:{state.generation}"):
-        happening = await _execute(supervisor, carrier, reporter)
+        happening = await _execute(supervisor, carrier, reporter, announcer)
         while isinstance(happening, JobHeld):
             await reporter.finish()
             if not await holding.wait():
                 break
-            happening = await _execute(supervisor, carrier, reporter)
+            happening = await _execute(supervisor, carrier, reporter, announcer)
     await reporter.finish()
     return _final_state(happening, holding.told)
 
 
-async def _execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter) -> Happening:
+async def _execute(
+    supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer
+) -> Happening:
     """Run task ``execute``. Its state is for people: what it came to stands in it whether it says failed or not."""
     retried = execute.with_options(retries=retries_for(await supervisor.read()))
     # The two type checkers disagree on what a task returns that is asked for its state.
-    running: Any = retried(supervisor, carrier, reporter, return_state=True)
+    running: Any = retried(supervisor, carrier, reporter, announcer, return_state=True)
     happening = await (await running).aresult(raise_on_failure=False)
     if isinstance(happening, BaseException):
         raise happening

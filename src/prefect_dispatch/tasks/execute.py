@@ -17,6 +17,7 @@ from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
 from prefect_dispatch.supervisor.drive import ExecutionOver, Happening, JobHeld, JobOver, TakenOver, drive
+from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.progress_report import ProgressReport
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_execution
@@ -43,13 +44,16 @@ async def only_another_execution(task: Any, task_run: TaskRun, state: State[Any]
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter) -> State[Any]:
+async def execute(
+    supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer
+) -> State[Any]:
     """Carry one execution of a job to its end. One try of this task is one execution.
 
     Args:
         supervisor: advances the lineage.
         carrier: the flow run in whose name this is done.
         reporter: makes the reports beside it.
+        announcer: tells Prefect's events.
 
     Returns:
         A state that says what became of the job once nothing more is to be run, over, held, or taken over, with that
@@ -73,6 +77,7 @@ async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporte
 
     happening = await drive(supervisor, carrier=carrier, after_each=after_each)
     reporter.soon("last progress", progress.update(happening.state, last=True))
+    _announce(announcer, happening)
     epoch, number = _epoch_of(happening), _try_number()
     reporter.soon(f"try {number}", report_execution(supervisor, epoch, number))
     match happening:
@@ -100,6 +105,16 @@ def state_of(happening: JobHeld | JobOver | TakenOver) -> State[Any]:
             if finished is not None and finished.outcome is Outcome.STOPPED:
                 return Cancelled(name="Stopped", message=told, data=happening)
             return Failed(message=told, data=happening)
+
+
+def _announce(announcer: Announcer, happening: Happening) -> None:
+    state = happening.state
+    if not isinstance(happening, TakenOver):
+        announcer.ended(state)
+    if isinstance(happening, JobHeld) and state.hold is not None:
+        announcer.held(state.hold.opened)
+    if state.finished is not None:
+        announcer.finished(state, state.finished)
 
 
 def _epoch_of(happening: Happening) -> Epoch | None:

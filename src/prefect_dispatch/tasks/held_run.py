@@ -17,7 +17,6 @@ from prefect.input.actions import acreate_flow_run_input, aread_flow_run_input
 from prefect.states import Paused, Suspended
 
 HELD_TAG = "held"
-HOUSEKEEPING_TAG = "housekeeping"
 PAUSE_BEYOND = timedelta(days=2)
 """How long after the end of a hold Prefect gives up the pause: what ends a hold is its record, and that needs a poll."""
 PAUSE_AT_MOST = timedelta(days=366)
@@ -26,6 +25,7 @@ MOST_ROUNDS = 100
 """How often one hold is asked about in one run."""
 MOST_NAME = 200
 _PREFIX = "hold-"
+_LINEAGE = "lineage:"
 _CONFLICT = 409
 
 
@@ -42,7 +42,12 @@ class Way(enum.StrEnum):
 
 def lineage_tag(lineage: str) -> str:
     """The tag by which the runs of a lineage are found together."""
-    return f"lineage:{lineage}"
+    return f"{_LINEAGE}{lineage}"
+
+
+def lineage_of(run: FlowRun) -> str:
+    """The lineage that a run is tagged with; empty where it is not."""
+    return next((tag.removeprefix(_LINEAGE) for tag in run.tags if tag.startswith(_LINEAGE)), "")
 
 
 def question_of(hold: str, number: int) -> str:
@@ -111,7 +116,7 @@ async def put_question(
     make = Suspended if way is Way.SUSPEND else Paused
     state: State[Any] = make(timeout_seconds=timeout, pause_key=question)
     keys = keyset_from_paused_state(state)
-    state.state_details.run_input_keyset = {**keys}
+    state.state_details.run_input_keyset = dict[str, str](keys.items())
     paused = run.state if _asks(run.state, question) else None
     if paused is None:
         answer = await client.set_flow_run_state(run.id, state)

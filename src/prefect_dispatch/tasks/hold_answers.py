@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prefect_dispatch.errors import Exists, LineageError
-from prefect_dispatch.format.resume_choice import SCRATCH
-from prefect_dispatch.model.facts import Entry, HoldLifted, LiftedBy, Resolution
+from prefect_dispatch.model.facts import Entry, HoldLifted, Resolution
+from prefect_dispatch.supervisor import choices
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.hold_form import HoldAnswer
 
@@ -36,26 +35,17 @@ def apply_answer(record: Record, hold: str, answer: HoldAnswer) -> str:
         What follows, in words.
 
     Raises:
-        LineageError: the hold is not open any more; nothing was changed.
+        LineageError: that hold does not wait for an answer any more, or the save is not there; nothing was changed.
     """
-    base = answer.publication.name if answer.publication is not None else None
-    if answer.resolution is Resolution.FROM_SCRATCH:
-        base = SCRATCH
-    while True:
-        state = record.refresh()
-        if state.hold is None or state.hold.opened.hold != hold:
-            raise LineageError(f"hold {hold} is not open any more")
-        try:
-            record.append(
-                HoldLifted(
-                    hold=hold,
-                    lifted_by=LiftedBy.PERSON,
-                    resolution=answer.resolution,
-                    base=base,
-                    who=who_answered(answer),
-                    note=answer.note,
-                )
-            )
-        except Exists:
-            continue
-        return f"hold {hold} is lifted: {answer.resolution.replace('_', ' ')}"
+    who, note, chosen = who_answered(answer), answer.note, answer.publication
+    if chosen is not None:
+        choices.continue_from(record, chosen.name, hold, who=who, note=note)
+        return f"hold {hold} is lifted by {who}: continue from {chosen.epoch} step {chosen.step}"
+    match answer.resolution:
+        case Resolution.STOP:
+            choices.stop(record, hold, who=who, note=note)
+        case Resolution.FROM_SCRATCH:
+            choices.from_scratch(record, hold, who=who, note=note)
+        case _:
+            choices.run_again(record, hold, who=who, note=note)
+    return f"hold {hold} is lifted by {who}: {answer.resolution.replace('_', ' ')}"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from typing import Any
 from uuid import UUID
 
-from prefect.client.orchestration import PrefectClient
+from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.responses import SetStateStatus
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Running, Scheduled
 
+from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.record import Record
 
 
@@ -28,22 +30,29 @@ class Woken(enum.StrEnum):
     """There is no such run: it was deleted, or the lineage is carried by a process without Prefect."""
 
 
-async def resume_lineage(client: PrefectClient, record: Record, why: str) -> Woken:
+async def resume_carrier(record: Record) -> Woken:
     """Wake the run that carries a lineage, if it waits for a person and the lineage is not held any more.
 
     Idempotent, and safe when several do it at once. A run that waits although its lineage goes on with another one
     stays as it is: see :func:`retire`.
-
-    Args:
-        client: Prefect.
-        record: the lineage's record.
-        why: what the run's state is to say.
     """
-    state = record.refresh()
+    state = await asyncio.to_thread(record.refresh)
     carrier = _uuid(state.carried_by)
     if state.hold is not None:
         return Woken.NOT_WAITING
-    return await wake(client, carrier, why) if carrier is not None else Woken.GONE
+    if carrier is None:
+        return Woken.GONE
+    async with get_client() as client:
+        return await wake(client, carrier, how_lifted(state))
+
+
+def how_lifted(state: LineageState) -> str:
+    """Why a run that waits need not wait any more, for its state."""
+    if state.finished is not None:
+        return f"the job is over: {state.finished.outcome}"
+    if state.lifted is None:
+        return "the hold is lifted"
+    return f"hold {state.lifted.hold} is lifted by {state.lifted.who or state.lifted.lifted_by}"
 
 
 async def wake(client: PrefectClient, run: UUID, why: str) -> Woken:
