@@ -36,7 +36,7 @@ def short_reason(state: LineageState) -> str:
         return "a person is asked"
     if cause is Cause.SUSPENDED or opened.stands_for is None:
         return str(cause).replace("_", " ")
-    rule = state.opened.plan.rule(cause) if state.opened is not None else None
+    rule = state.opened.plan.recovery(cause) if state.opened is not None else None
     if rule is not None and state.spent.get(cause, 0) > rule.budget:
         return f"budget for {cause} spent"
     return f"{state.fruitless} executions without a new save"
@@ -99,7 +99,7 @@ def _rule(state: LineageState, hold: Hold) -> str:
         return ""
     if stands_for is None:
         return f"asks a person after {cause}"
-    rule = state.opened.plan.rule(cause)
+    rule = state.opened.plan.recovery(cause)
     action = describe_rule(rule) if rule.action is stands_for else str(stands_for)
     return f"would {action}; {state.spent.get(cause, 0)} {cause}, budget {rule.budget}"
 

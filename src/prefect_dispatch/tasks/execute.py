@@ -27,7 +27,8 @@ def retries_for(state: LineageState) -> int:
     """How many tries the task may need at most: all budgets together, and some for a person's word."""
     if state.opened is None:
         return 0
-    return sum(row.effective.budget for row in state.opened.plan.rows if row.effective.recovers) + 100
+    rules = [row.stands_for or row.effective for row in state.opened.plan.rows]
+    return sum(rule.budget for rule in rules if rule.recovers) + 100
 
 
 async def only_another_execution(task: Any, task_run: TaskRun, state: State[Any]) -> bool:

@@ -1,0 +1,222 @@
+"""Held jobs of the deployment: suspended runs without a process, and what answers, people and crashes do to them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.supervisor import choices
+from support.deployed import PROGRAM, patiently
+
+
+def processes_of(text: str) -> list[int]:
+    """Processes whose environment names a text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name != str(os.getpid()):
+            try:
+                if text.encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def poll(operator, *stores: str) -> subprocess.CompletedProcess[str]:
+    """One poll in a process of its own, as the deployment starts one."""
+    text = (
+        "import asyncio, sys\n"
+        "from prefect_dispatch.flows import poll_cessation\n"
+        "print(asyncio.run(poll_cessation(stores=sys.argv[1:], return_state=True)).message)\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", text, *(stores or [str(operator.runs)])],
+        cwd=operator.folder,
+        env=operator.environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.timeout(240)
+def test_each_choice_of_the_form_is_what_happens_next(another):
+    # given four held jobs
+    benches = {name: another(name) for name in ("again", "from-one", "scratch", "stop")}
+    runs = {name: deployed.start() for name, (_, deployed) in benches.items()}
+    for name, (operator, deployed) in benches.items():
+        run = deployed.held(runs[name])
+        # then the list of runs tells why, and nothing runs for it
+        assert run.name == f"{name}: held, failed"
+        assert {"held", f"lineage:{name}", "generation:0"} <= set(run.tags)
+        patiently(lambda run=run: not processes_of(str(run.id)), "no process of the run")
+        assert operator.state().hold is not None
+    operator, deployed = benches["again"]
+    page, schema = deployed.read_input(runs["again"], "description"), deployed.read_input(runs["again"], "schema")
+    assert "| What ended | g0n1r0 as failed: exit 7 |" in page
+    assert "| Save 1 | g0n1r0 step 2" in page
+    assert schema["required"] == ["choice"]
+    assert "default" not in schema["properties"]["choice"]
+    assert schema["properties"]["choice"]["enum"] == [
+        "run again",
+        "continue from g0n1r0 step 2",
+        "continue from g0n1r0 step 1",
+        "start from scratch",
+        "stop the job",
+    ]
+    # and nothing but a choice is an answer
+    for nonsense in (
+        None,
+        {},
+        {"note": "x"},
+        {"choice": None},
+        {"choice": "whatever"},
+        {"choice": "run again", "x": 1},
+    ):
+        assert deployed.resume(runs["again"], nonsense)[0] == "REJECT"
+    assert len(operator.facts("hold_lifted")) == 0
+    # when
+    for operator, _ in benches.values():
+        operator.release()
+    answers = {
+        "again": {"choice": "run again", "note": "the disk is back", "name": "ada"},
+        "from-one": {"choice": "continue from g0n1r0 step 1"},
+        "scratch": {"choice": "start from scratch"},
+        "stop": {"choice": "stop the job"},
+    }
+    for name, answer in answers.items():
+        assert benches[name][1].resume(runs[name], answer)[0] == "ACCEPT"
+    second = benches["again"][1].resume(runs["again"], {"choice": "stop the job"})
+    # then
+    assert second[0] == "ABORT"
+    ended = {name: benches[name][1].reaches(id, "Completed", "Stopped", "Failed") for name, id in runs.items()}
+    assert {name: run.state.name for name, run in ended.items()} == {
+        "again": "Completed",
+        "from-one": "Completed",
+        "scratch": "Completed",
+        "stop": "Stopped",
+    }
+    for name, run in ended.items():
+        assert run.name == f"supervise-{name}"
+        assert "held" not in run.tags
+        assert benches[name][0].carriers() == [runs[name]] * 2
+        assert len(benches[name][0].facts("hold_opened")) == 1
+    (lifted,) = benches["again"][0].facts("hold_lifted")
+    assert (lifted.resolution, lifted.lifted_by, lifted.note) == ("run_again", "person", "the disk is back")
+    assert lifted.who == "ada, in the Prefect UI"
+    newest = {name: operator.state().submissions[-1] for name, (operator, _) in benches.items()}
+    assert {name: each.n for name, each in newest.items()} == {"again": 2, "from-one": 2, "scratch": 2, "stop": 1}
+    assert (newest["again"].base, newest["scratch"].base) == ("latest", "scratch")
+    assert Publication.parse(newest["from-one"].base).step == 1
+    told = ["execution.ended", "hold.opened", "hold.lifted", "execution.ended", "finished"]
+    patiently(lambda: benches["again"][1].events("again") == told, "the events of the lineage")
+
+
+def test_who_answers_second_is_told_and_changes_nothing(operator, deployed):
+    # given a hold that is lifted on the command line, where Prefect cannot be asked, and by a person in the UI
+    run = deployed.start()
+    deployed.held(run)
+    operator.release()
+    lifted = operator.run("resume", "digits", "--run-again", PREFECT_API_URL="http://127.0.0.1:9/api")
+    # when
+    word, _ = deployed.resume(run, {"choice": "start from scratch"})
+    # then
+    assert lifted.returncode == 0, lifted.stderr
+    assert word == "ACCEPT"
+    ended = deployed.reaches(run, "Completed", "Failed")
+    assert ended.state.name == "Completed"
+    (fact,) = operator.facts("hold_lifted")
+    assert fact.resolution == "run_again"
+    assert "the answer to hold" in ended.state.message
+    assert "run it again" in ended.state.message
+    patiently(lambda: "changed nothing" in deployed.log(run), "the answer that came too late in the log")
+
+
+def test_the_command_line_wakes_the_run_and_so_does_a_poll_if_it_could_not(another):
+    # given two held jobs, one of which is lifted by a process that is killed right behind it
+    operator, deployed = another("digits")
+    other, beside = another("beside")
+    first, second = deployed.start(), beside.start()
+    deployed.held(first)
+    beside.held(second)
+    operator.release()
+    other.release()
+    # when
+    resumed = operator.run("resume", "digits", "--run-again")
+    choices.run_again(other.record(), who="ada")
+    polled = poll(other)
+    again = poll(other)
+    # then
+    assert f"flow run {first} goes on" in resumed.stdout
+    assert "beside goes on: hold" in polled.stdout, polled.stderr
+    assert "goes on" not in again.stdout
+    assert deployed.reaches(first, "Completed", "Failed").state.name == "Completed"
+    assert beside.reaches(second, "Completed", "Failed").state.name == "Completed"
+    assert other.carriers() == [second] * 2
+    status = operator.run("status", "digits", "--json").stdout
+    assert '"holds_polled_at": null' in status
+    assert '"holds_polled_at": "20' in other.run("status", "beside", "--json").stdout
+
+
+def test_an_answer_outlives_the_process_that_was_to_read_it_and_the_worker(operator, deployed, worker):
+    # given an answer, and a worker that is killed together with the process that it has just started for it
+    run = deployed.start()
+    deployed.held(run)
+    operator.release()
+    assert deployed.resume(run, {"choice": "start from scratch"})[0] == "ACCEPT"
+    (process,) = patiently(lambda: processes_of(run)[:1], "the process of the run")
+    worker.kill()
+    os.kill(process, 9)
+    crashed = {"type": "CRASHED", "name": "Crashed"}
+    deployed.ask("POST", f"/flow_runs/{run}/set_state", state=crashed, force=True)
+    assert operator.facts("hold_lifted") == []
+    # when
+    worker.start()
+    adopter = deployed.start()
+    # then
+    assert deployed.reaches(adopter, "Completed", "Failed", "Suspended").state.name == "Completed"
+    (fact,) = operator.facts("hold_lifted")
+    assert fact.resolution == "from_scratch"
+    assert [each.n for each in operator.state().submissions] == [1, 2]
+
+
+def test_cancelled_while_held_is_stopped_and_deleted_while_held_is_nothing_lost(
+    operator, deployed, another, wait_until
+):
+    # given
+    operator, deployed = another("digits")
+    other, beside = another("beside")
+    first, second = deployed.start(), beside.start()
+    deployed.held(first)
+    beside.held(second)
+    # when
+    deployed.cancel(first)
+    polled = poll(operator)
+    other.delete_flow_run(second)
+    after = poll(other)
+    other.release()
+    joined = other.run("submit", str(same_job(other)), "--wait")
+    again = other.run("submit", str(same_job(other)), "--wait", "--run-again")
+    # then
+    assert "digits is stopped: the flow run was cancelled while the job was held" in polled.stdout, polled.stderr
+    assert operator.state().finished.outcome == "stopped"
+    assert "held" not in deployed.run(first).tags
+    assert after.returncode == 0
+    assert joined.returncode == 75
+    assert "beside is held" in joined.stderr
+    assert again.returncode == 0, again.stderr
+    assert len(other.facts("hold_opened")) == 1
+
+
+def same_job(operator) -> Path:
+    """The deployed job as a file, as somebody has it who wants to go on from the command line."""
+    (opened,) = operator.facts("opened")
+    path = operator.folder / "same.yaml"
+    path.write_text(opened.spec.model_dump_json())
+    (operator.folder / "program.py").write_text(PROGRAM)
+    return path
