@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.supervisor import choices
 from support.deployed import PROGRAM, patiently
@@ -44,20 +42,15 @@ def poll(operator, *stores: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.timeout(240)
-def test_each_choice_of_the_form_is_what_happens_next(another):
-    # given four held jobs
-    benches = {name: another(name) for name in ("again", "from-one", "scratch", "stop")}
-    runs = {name: deployed.start() for name, (_, deployed) in benches.items()}
-    for name, (operator, deployed) in benches.items():
-        run = deployed.held(runs[name])
-        # then the list of runs tells why, and nothing runs for it
-        assert run.name == f"{name}: held, failed"
-        assert {"held", f"lineage:{name}", "generation:0"} <= set(run.tags)
-        patiently(lambda run=run: not processes_of(str(run.id)), "no process of the run")
-        assert operator.state().hold is not None
-    operator, deployed = benches["again"]
-    page, schema = deployed.read_input(runs["again"], "description"), deployed.read_input(runs["again"], "schema")
+def test_each_choice_of_the_form_is_what_happens_next(operator, deployed):
+    # given a job that fails whenever it runs
+    run = deployed.start()
+    held = deployed.held(run)
+    # then the list of runs tells why, and nothing runs for it
+    assert held.name == "digits: held, failed"
+    assert {"held", "lineage:digits", "generation:0"} <= set(held.tags)
+    patiently(lambda: not processes_of(run), "no process of the run")
+    page, schema = deployed.read_input(run, "description"), deployed.read_input(run, "schema")
     assert "| What ended | g0n1r0 as failed: exit 7 |" in page
     assert "| Save 1 | g0n1r0 step 2" in page
     assert schema["required"] == ["choice"]
@@ -70,51 +63,35 @@ def test_each_choice_of_the_form_is_what_happens_next(another):
         "stop the job",
     ]
     # and nothing but a choice is an answer
-    for nonsense in (
-        None,
-        {},
-        {"note": "x"},
-        {"choice": None},
-        {"choice": "whatever"},
-        {"choice": "run again", "x": 1},
-    ):
-        assert deployed.resume(runs["again"], nonsense)[0] == "REJECT"
-    assert len(operator.facts("hold_lifted")) == 0
-    # when
-    for operator, _ in benches.values():
-        operator.release()
-    answers = {
-        "again": {"choice": "run again", "note": "the disk is back", "name": "ada"},
-        "from-one": {"choice": "continue from g0n1r0 step 1"},
-        "scratch": {"choice": "start from scratch"},
-        "stop": {"choice": "stop the job"},
-    }
-    for name, answer in answers.items():
-        assert benches[name][1].resume(runs[name], answer)[0] == "ACCEPT"
-    second = benches["again"][1].resume(runs["again"], {"choice": "stop the job"})
+    for nonsense in (None, {}, {"note": "x"}, {"choice": None}, {"choice": "go on"}, {"choice": "run again", "x": 1}):
+        assert deployed.resume(run, nonsense)[0] == "REJECT"
+    assert operator.facts("hold_lifted") == []
+    # when each hold is answered otherwise
+    answers = [
+        {"choice": "continue from g0n1r0 step 1"},
+        {"choice": "start from scratch"},
+        {"choice": "run again", "note": "the disk is back", "name": "ada"},
+        {"choice": "stop the job"},
+    ]
+    for number, answer in enumerate(answers, start=1):
+        patiently(lambda number=number: len(operator.facts("hold_opened")) == number, f"hold {number}")
+        deployed.held(run)
+        assert deployed.resume(run, answer)[0] == "ACCEPT"
+        assert deployed.resume(run, {"choice": "stop the job"})[0] == "ABORT"
     # then
-    assert second[0] == "ABORT"
-    ended = {name: benches[name][1].reaches(id, "Completed", "Stopped", "Failed") for name, id in runs.items()}
-    assert {name: run.state.name for name, run in ended.items()} == {
-        "again": "Completed",
-        "from-one": "Completed",
-        "scratch": "Completed",
-        "stop": "Stopped",
-    }
-    for name, run in ended.items():
-        assert run.name == f"supervise-{name}"
-        assert "held" not in run.tags
-        assert benches[name][0].carriers() == [runs[name]] * 2
-        assert len(benches[name][0].facts("hold_opened")) == 1
-    (lifted,) = benches["again"][0].facts("hold_lifted")
-    assert (lifted.resolution, lifted.lifted_by, lifted.note) == ("run_again", "person", "the disk is back")
-    assert lifted.who == "ada, in the Prefect UI"
-    newest = {name: operator.state().submissions[-1] for name, (operator, _) in benches.items()}
-    assert {name: each.n for name, each in newest.items()} == {"again": 2, "from-one": 2, "scratch": 2, "stop": 1}
-    assert (newest["again"].base, newest["scratch"].base) == ("latest", "scratch")
-    assert Publication.parse(newest["from-one"].base).step == 1
-    told = ["execution.ended", "hold.opened", "hold.lifted", "execution.ended", "finished"]
-    patiently(lambda: benches["again"][1].events("again") == told, "the events of the lineage")
+    over = deployed.reaches(run, "Stopped", "Completed", "Failed")
+    assert (over.state.name, over.name) == ("Stopped", "supervise-digits")
+    assert "held" not in over.tags
+    assert operator.carriers() == [run] * 5
+    assert [each.n for each in operator.state().submissions] == [1, 2, 3, 4]
+    from_one, scratch, again = (each.base for each in operator.state().submissions[1:])
+    assert (Publication.parse(from_one).step, scratch, again) == (1, "scratch", "scratch")
+    lifts = operator.facts("hold_lifted")
+    assert [each.resolution for each in lifts] == ["continue_from", "from_scratch", "run_again", "stop"]
+    assert {each.lifted_by for each in lifts} == {"person"}
+    assert (lifts[2].note, lifts[2].who) == ("the disk is back", "ada, in the Prefect UI")
+    told = [*["execution.ended", "hold.opened", "hold.lifted"] * 4, "finished"]
+    patiently(lambda: deployed.events("digits", operator.record().id()) == told, "the events of the lineage")
 
 
 def test_who_answers_second_is_told_and_changes_nothing(operator, deployed):

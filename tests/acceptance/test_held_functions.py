@@ -64,7 +64,7 @@ def test_a_function_waits_as_a_process_for_the_form_and_for_the_command_line(ope
     assert f"/runs/flow-run/{run}" in done.stderr
     assert operator.carriers() == [run]
     lifts = operator.facts("hold_lifted")
-    assert [(each.hold == first, each.who) for each in lifts][0] == (True, "ada, in the Prefect UI")
+    assert (lifts[0].hold, lifts[0].who) == (first, "ada, in the Prefect UI")
     assert len(lifts) == 2
     over = deployed.run(run)
     assert (over.state.name, over.name) == ("Completed", "supervise-digits")

@@ -21,7 +21,7 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect_dispatch.flows.supervise import supervise
 
 T = TypeVar("T")
-PATIENCE = 120.0
+PATIENCE = 180.0
 POOL = "held-jobs"
 DEPLOYMENT = "held"
 
@@ -127,7 +127,7 @@ class Deployed:
         return str(self.ask("POST", f"/deployments/{deployment}/create_flow_run", parameters={"job": job})["id"])
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
-        """Ask the API. SQLite is locked now and then while several runs go on; then it is asked again, as clients do."""
+        """Ask the API, and ask again where SQLite was locked, as it is now and then while several runs go on."""
         for _ in range(10):
             answer = self._api.request(method, path, json=body if method == "POST" else None)
             if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
@@ -175,11 +175,12 @@ class Deployed:
         chosen = {"flow_run_id": {"any_": [id]}}
         return "\n".join(each["message"] for each in self.ask("POST", "/logs/filter", logs=chosen))
 
-    def events(self, lineage: str) -> list[str]:
+    def events(self, lineage: str, record: str) -> list[str]:
         """What Prefect was told of a lineage, in order."""
         chosen = {"event": {"prefix": ["prefect-dispatch."]}, "order": "ASC"}
-        found = self.ask("POST", "/events/filter", filter=chosen, limit=50)["events"]
-        own = [each for each in found if each["resource"]["prefect.resource.name"] == lineage]
+        found = self.ask("POST", "/events/filter", filter=chosen, limit=200)["events"]
+        own = [each for each in found if each["payload"]["record"] == record]
+        assert {each["resource"]["prefect.resource.id"] for each in own} <= {f"prefect-dispatch.lineage.{lineage}"}
         return [each["event"].removeprefix("prefect-dispatch.") for each in own]
 
     def close(self) -> None:
