@@ -10,11 +10,24 @@ import pytest
 from prefect_dispatch.errors import Absent, Ambiguous, Exists, SchedulerError, SubmitRefused, UnusableCheckpoint
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
+from prefect_dispatch.format.submission import Submission
 from prefect_dispatch.model import fold, next_step
+from prefect_dispatch.model import plan as plan_module
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.facts import Abandoned, Ended, Observed, Requeueing, Retired, Submitted
+from prefect_dispatch.model.facts import (
+    Abandoned,
+    Ended,
+    HoldLifted,
+    LiftedBy,
+    Observed,
+    Requeueing,
+    Resolution,
+    Retired,
+    Submitted,
+)
 from prefect_dispatch.model.observation import ObjectState
-from prefect_dispatch.model.state import Landing
+from prefect_dispatch.model.plan import Plan
+from prefect_dispatch.model.state import Hold, Landing
 from prefect_dispatch.stores import lineage_root, pin, publisher, resume
 from prefect_dispatch.stores.claim import make_claim
 from prefect_dispatch.stores.layout import PUBLICATIONS, manifests_folder
@@ -378,7 +391,68 @@ def renaming(wrong: Cause):
     return lambda ended, word: Cause.PREEMPTED if cause_of(ended, word) is wrong else cause_of(ended, word)
 
 
+def a_shared_checkpoint_is_nobodys_business(patch: Patch) -> None:
+    """A rule applies at once although the checkpoint is shared."""
+    patch.setattr(Plan, "holds_first", lambda self, cause: False)
+
+
+def an_abandoned_submission_shares_nothing(patch: Patch) -> None:
+    """Where no object is known, nobody is asked before the next one."""
+    holds_first = Plan.holds_first
+    patch.setattr(
+        Plan, "holds_first", lambda self, cause: cause is not Cause.LAUNCH_FAILED and holds_first(self, cause)
+    )
+
+
+def a_silent_site_has_said_yes(patch: Patch) -> None:
+    """Whatever a site answers lifts the hold that it may lift."""
+    patch.setattr(Hold, "ceased", property(lambda self: self.cessation is not None))
+
+
+def a_site_may_lift_any_hold(patch: Patch) -> None:
+    """Whether a hold is a signal's or a person's is not looked at."""
+    apply = fold._of_hold
+
+    def of_hold(state, hold, **update):
+        after = apply(state, hold, **update)
+        if after.hold is None or "cessation" not in update:
+            return after
+        opened = after.hold.opened.model_copy(update={"signal_may_lift": True})
+        return after.model_copy(update={"hold": after.hold.model_copy(update={"opened": opened})})
+
+    patch.setattr(fold, "_of_hold", of_hold)
+
+
+def a_schedulers_own_restart_is_let_in(patch: Patch) -> None:
+    """The plan lets the scheduler restart what is shared, and the helper starts it."""
+    plan_policy = plan_module._restart_policy
+    patch.setattr(
+        plan_module,
+        "_restart_policy",
+        lambda spec, capabilities: plan_policy(spec.model_copy(update={"shared_checkpoint": False}), capabilities),
+    )
+    patch.setattr(Submission, "check_restart", lambda self, restart: None)
+
+
+def a_hold_expires_at_the_first_look(patch: Patch) -> None:
+    """One look by one clock is enough, a bound too early."""
+
+    def lift_hastily(state, now, skew):
+        hold = state.hold
+        if hold is not None and hold.opened.until is not None and now >= hold.at + (hold.opened.until - hold.at) / 2:
+            return HoldLifted(hold=hold.opened.hold, lifted_by=LiftedBy.EXPIRY, resolution=Resolution.EXPIRE)
+        return None
+
+    patch.setattr(next_step, "lift_without_a_person", lift_hastily)
+
+
 MUTATIONS = (
+    a_shared_checkpoint_is_nobodys_business,
+    an_abandoned_submission_shares_nothing,
+    a_silent_site_has_said_yes,
+    a_site_may_lift_any_hold,
+    a_schedulers_own_restart_is_let_in,
+    a_hold_expires_at_the_first_look,
     others_submit_too,
     a_lost_append_is_made_behind_what_came,
     what_was_abandoned_is_forgotten,

@@ -6,11 +6,16 @@ import asyncio
 import contextlib
 import os
 import re
+import select
 import signal
 import string
-from collections.abc import Mapping
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Event
 from typing import Literal
 
 from prefect_dispatch.errors import UsageError
@@ -21,6 +26,8 @@ MOST_OUTPUT = 64 * 1024
 """A command that writes more than this many bytes is ended, and its answer is unknown."""
 MOST_DETAIL = 200
 _PLAIN = re.compile(r"[A-Za-z0-9_][!-~]*")
+LOOK_MILLISECONDS = 20
+"""How late it may notice an exit, or that nobody waits any more."""
 AT_A_TIME = 16
 """So many commands run at once for one object that is asked about node by node."""
 _PLACEHOLDERS = ("lineage", "object", "restart", "attempt", "nodes")
@@ -69,20 +76,25 @@ class CommandSignal:
         odd = next((name for name in (*ended.nodes, ended.object.id) if not _PLAIN.fullmatch(name)), None)
         if odd is not None:
             return CessationAnswer("unknown", f"{printable(repr(odd), 80)} is no plain word")
+        each = (None,) if self.each == "object" else ended.nodes
+        abandoned = Event()
+        pool = ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="cessation")
+        loop = asyncio.get_running_loop()
+        try:
+            told = await asyncio.gather(
+                *(loop.run_in_executor(pool, self._run, ended, node, abandoned) for node in each)
+            )
+        finally:
+            # Whoever is cancelled waits for no thread; each one ends its command as soon as it sees this.
+            abandoned.set()
+            pool.shutdown(wait=False, cancel_futures=True)
         if self.each == "object":
-            output, fault = await self._run(ended, None)
+            output, fault = told[0]
             return _all(dict.fromkeys(ended.nodes, fault) if fault else _by_node(output, ended.nodes))
-        limit = asyncio.Semaphore(AT_A_TIME)
-
-        async def ask_one(node: str) -> str:
-            async with limit:
-                output, fault = await self._run(ended, node)
-                return fault or output.strip()
-
-        words = await asyncio.gather(*(ask_one(node) for node in ended.nodes))
+        words = (fault or output.strip() for output, fault in told)
         return _all(dict(zip(ended.nodes, words, strict=True)))
 
-    async def _run(self, ended: EndedObject, node: str | None) -> tuple[str, str]:
+    def _run(self, ended: EndedObject, node: str | None, abandoned: Event) -> tuple[str, str]:
         """Run it once; returns its output, and else what went wrong."""
         values = {
             "lineage": ended.lineage,
@@ -95,44 +107,63 @@ class CommandSignal:
         inherited = os.environ if self.environment is None else self.environment
         own = {f"DISPATCH_CESSATION_{name.upper()}": value for name, value in values.items()}
         try:
-            process = await asyncio.create_subprocess_exec(
-                *(_fill(word, values) for word in self.command),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
+            process = subprocess.Popen(
+                [_fill(word, values) for word in self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 env={**inherited, **own},
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
             return "", f"the command cannot be run: {error}"
+        give_up = time.monotonic() + self.time_limit.total_seconds()
         try:
-            async with asyncio.timeout(self.time_limit.total_seconds()):
-                output = await _read(process)
-                code = await process.wait()
+            output = _read(process, lambda: not abandoned.is_set() and time.monotonic() < give_up)
         except TimeoutError:
             return "", f"no answer within {self.time_limit.total_seconds():g}s"
         except OverflowError:
             return "", f"more than {MOST_OUTPUT} bytes of output"
         finally:
-            await _end(process)
-        return (output, "") if code == 0 else ("", f"exit {code}")
+            _end(process)
+        return (output, "") if process.returncode == 0 else ("", f"exit {process.returncode}")
 
 
-async def _read(process: asyncio.subprocess.Process) -> str:
+def _read(process: subprocess.Popen[bytes], may_wait: Callable[[], bool]) -> str:
+    """Read all that it prints, until it has exited; who left a child behind has not said all.
+
+    Raises:
+        TimeoutError: it took too long.
+        OverflowError: it printed too much.
+    """
     assert process.stdout is not None
-    data = b""
-    while piece := await process.stdout.read(MOST_OUTPUT):
-        data += piece
-        if len(data) > MOST_OUTPUT:
-            raise OverflowError
+    data, poll = b"", select.poll()
+    poll.register(process.stdout, select.POLLIN)
+    while may_wait():
+        if poll.poll(LOOK_MILLISECONDS):
+            piece = os.read(process.stdout.fileno(), MOST_OUTPUT)
+            data += piece
+            if len(data) > MOST_OUTPUT:
+                raise OverflowError
+            if not piece:
+                break
+    # Not reaped yet: until its group is ended, its number must be nobody else's.
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if not may_wait():
+            raise TimeoutError
+        time.sleep(LOOK_MILLISECONDS / 1000)
+    if not may_wait():
+        raise TimeoutError
     return data.decode("utf-8", "replace")
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Leave nothing of it behind: the session is its own, and so the group, whether its leader lives or not."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+    process.wait()
 
 
 def _fill(word: str, values: Mapping[str, str]) -> str:

@@ -126,7 +126,7 @@ def g5_no_execution_beyond_its_budget(appended: Appended) -> str | None:
     again = isinstance(fact, Requeueing) or (isinstance(fact, Submitting) and fact.n > 1)
     if not again or opened is None or counted.last is None or counted.word is not None:
         return None
-    rule = opened.plan.rule(counted.last)
+    rule = opened.spec.recovery.rule(counted.last) if counted.site else opened.plan.rule(counted.last)
     if not rule.recovers:
         return f"it runs again after {counted.last}, whose rule is {rule.action}"
     if counted.spent[counted.last] > rule.budget:

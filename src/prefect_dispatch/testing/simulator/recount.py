@@ -14,6 +14,7 @@ from prefect_dispatch.model.facts import (
     Entry,
     HoldLifted,
     HoldOpened,
+    LiftedBy,
     Opened,
     Requeueing,
     Resolution,
@@ -32,6 +33,7 @@ class Recount:
         last_seq: the place of the fact that told of it.
         fruitless: how many ends in a row came without a new publication.
         word: a person's word since the last submission or requeue; None where there is none.
+        site: whether the site's word has lifted a hold since then, and no person's.
         base: what is to be resumed from.
         floor: from which epoch on publications count.
         newest: the newest submission.
@@ -44,6 +46,8 @@ class Recount:
         self._seq = 0
         self.fruitless = 0
         self.word: HoldLifted | None = None
+        self.site = False
+        self._lifted: str | None = None
         self.base, self.floor = "latest", 0
         self.newest = 0
         self._most_published = 0
@@ -75,9 +79,11 @@ class Recount:
                 self._blind, self.base, self.floor = plan.count_every_execution, base, floor
             case Submitting(n=n) if n > self.newest:
                 self.base, self.floor = self.choice()
-                self.newest, self.word, self.last = n, None, None
+                self.newest, self.last = n, None
+                self._acted()
             case Requeueing():
-                self.word, self.last = None, None
+                self.last = None
+                self._acted()
             case Retiring(n=n, restart=restart):
                 self._retiring[n] = min(restart, self._retiring.get(n, restart))
             case SubmitRefused(n=n) | Abandoned(n=n) if (n, None) not in self._over:
@@ -86,9 +92,12 @@ class Recount:
             case Ended():
                 self._end(entry.fact)
             case HoldOpened(hold=hold) if not self._finished:
-                self._hold, self.word = hold, None
-            case HoldLifted(hold=hold) if hold == self._hold:
-                self._hold, self.word, self.fruitless = None, entry.fact, 0
+                self._hold = hold
+                self._acted()
+            case HoldLifted(hold=hold, lifted_by=LiftedBy.PERSON) if hold in (self._hold, self._lifted):
+                self._hold, self._lifted, self.word, self.site, self.fruitless = None, None, entry.fact, False, 0
+            case HoldLifted(hold=hold, lifted_by=by) if hold == self._hold:
+                self._hold, self._lifted, self.site = None, hold, by is LiftedBy.SIGNAL
             case _:
                 pass
 
@@ -101,14 +110,18 @@ class Recount:
         late = fact.n in self._retiring and (fact.restart > self._retiring[fact.n] or (fact.n, None) in self._over)
         if (late and fact.cause is Cause.STOPPED) or fact.n != self.newest:
             return
-        if self.word is not None and self.word.resolution is Resolution.RUN_AGAIN:
-            self.word = None
+        if self.site or (self.word is not None and self.word.resolution is Resolution.RUN_AGAIN):
+            self._acted()
         self._charge(fact.n, fact.cause)
         if self._blind:
             self.fruitless += 1
         elif fact.published is not None:
             self.fruitless = 0 if fact.published > self._most_published else self.fruitless + 1
             self._most_published = max(self._most_published, fact.published)
+
+    def _acted(self) -> None:
+        """What lifted the last hold is used up, or is about something that is over."""
+        self.word, self.site, self._lifted = None, False, None
 
     def _charge(self, n: int, cause: Cause) -> None:
         if n == self.newest:

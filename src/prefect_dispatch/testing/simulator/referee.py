@@ -14,6 +14,7 @@ from prefect_dispatch.stores.pin import Pin
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.testing.simulator.checks_advance import ON_ADVANCE, Took
 from prefect_dispatch.testing.simulator.checks_decisions import ON_DECISION
+from prefect_dispatch.testing.simulator.checks_holds import ON_HOLD
 from prefect_dispatch.testing.simulator.checks_record import ON_FACT, Appended
 from prefect_dispatch.testing.simulator.checks_store import ON_PIN, ON_RUN, ON_TOUCH, Touched, read_save
 from prefect_dispatch.testing.simulator.recount import Recount
@@ -45,7 +46,7 @@ class Referee:
         stage.note(f"   fact {entry.seq}: {entry.fact.kind} {told}")
         stage.happen(f"fact {entry.fact.kind}")
         appended = Appended(truth, entry, actor, stage.kernel.now, self._recount)
-        for check in (*ON_FACT, *ON_DECISION):
+        for check in (*ON_HOLD, *ON_FACT, *ON_DECISION):
             self._found(check.__name__, check(appended))
         truth.known[actor][entry.seq] = stage.moment
         truth.written_at[entry.seq] = stage.kernel.now
@@ -71,6 +72,10 @@ class Referee:
     def computes(self, execution: Ran) -> None:
         """An execution goes on to start its program."""
         execution.programs += 1
+        opened = self.truth.state.opened
+        if opened is not None and opened.spec.shared_checkpoint and execution.epoch.restart > 0:
+            text = f"{execution.epoch} starts its program, and its checkpoint is shared"
+            self._found("g10_no_restart_starts_a_program", text)
         if execution.programs > 1:
             self._found("g5_one_program_for_an_epoch", f"{execution.programs} programs run as {execution.epoch}")
 

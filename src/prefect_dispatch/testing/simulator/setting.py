@@ -146,5 +146,7 @@ def _draw_spec(random: Random) -> dict[str, Any]:
         "resources": resources,
         "saves": {"kind": "explicit"},
         "max_pending": random.choice((None, None, None, 300)),
+        "shared_checkpoint": random.random() < 0.25,
+        "hold_for": random.choice((None, None, 100, 300)),
         "checkpoint_cancelation": {"mode": "notify_then_terminate", "notify_period": random.choice((10, 30))},
     }

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal
 
 from prefect_dispatch.errors import DispatchError, Exists, LineageError
 from prefect_dispatch.format.names import new_nonce
-from prefect_dispatch.model.facts import Cessation, Fact, HoldLifted, LiftedBy, Resolution, StopRequested
+from prefect_dispatch.model.facts import Fact, HoldLifted, LiftedBy, Resolution, StopRequested
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
-from prefect_dispatch.supervisor.choices import run_again
+from prefect_dispatch.supervisor.cessation import ask_about_holds
+from prefect_dispatch.supervisor.choices import run_again, stop
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.drive import JobOver, drive
 from prefect_dispatch.supervisor.record import Record
@@ -22,13 +22,13 @@ from prefect_dispatch.testing.simulator.loop import run_virtually
 from prefect_dispatch.testing.simulator.parked_scheduler import ParkedScheduler
 from prefect_dispatch.testing.simulator.parked_store import ParkedStore
 from prefect_dispatch.testing.simulator.referee import ExecutionWatch, Referee, SupervisorWatch
+from prefect_dispatch.testing.simulator.site import Site
 
 LINEAGE = "digits"
-LIKES = (12, 1, 3, 3)
-"""How persons like to resolve a hold: run again, stop, continue from a publication, from scratch."""
+LIKES = {Resolution.RUN_AGAIN: 12, Resolution.STOP: 1, Resolution.CONTINUE_FROM: 3, Resolution.FROM_SCRATCH: 3}
+"""How persons like to resolve a hold."""
 THINKS = (0.0, 0.0, 5.0, 60.0, 200.0)
 """Seconds that a person thinks about a hold, while others go on."""
-ANSWERS: tuple[Literal["ceased", "running", "unknown"], ...] = ("ceased", "running", "unknown")
 
 
 class Office:
@@ -100,46 +100,50 @@ class Office:
                 stage.note(f"goes away: {error}")
 
     def signal(self, actor: str, clock: Clock) -> None:
-        """Be a site's cessation signal: answer about open holds, and lift those that a signal may lift."""
+        """Be a poller of the site's cessation signal: a new one each time, as far as it knows anything."""
         stage = self.referee.stage
-        record, _ = self.record(actor, clock)
+        site = Site(stage, self.referee.truth)
         while not stage.calm:
-            stage.kernel.sleep(stage.random.expovariate(1 / stage.setting.person_every))
-            try:
-                hold = None if stage.calm else record.refresh().hold
-                if hold is None or hold.opened.object is None:
-                    continue
-                answer = stage.random.choice(ANSWERS)
-                stage.happen(f"signal {answer}")
-                record.append(Cessation(hold=hold.opened.hold, object=hold.opened.object, answer=answer))
-                if answer == "ceased" and hold.opened.signal_may_lift:
-                    again = Resolution.RUN_AGAIN
-                    record.append(HoldLifted(hold=hold.opened.hold, lifted_by=LiftedBy.SIGNAL, resolution=again))
-            except DispatchError as error:
-                stage.note(f"goes away: {error}")
+            stage.kernel.sleep(stage.random.expovariate(3 / stage.setting.person_every))
+            if stage.calm:
+                return
+            record, _ = self.record(actor, clock)
+
+            async def poll(record: Record = record) -> None:
+                for polled in await ask_about_holds([record], lambda state: site, clock):
+                    if polled.trouble:
+                        stage.note(f"goes away: {polled.trouble}")
+                    elif polled.lifted_by is not None:
+                        stage.happen(f"lifted by {polled.lifted_by}")
+
+            run_virtually(stage.kernel, poll)
 
     def _decide(self, actor: str, record: Record, state: LineageState) -> None:
         stage, random = self.referee.stage, self.referee.stage.random
         if state.hold is not None:
-            resolution = random.choices(tuple(Resolution), LIKES)[0]
+            resolution = random.choices(tuple(LIKES), tuple(LIKES.values()))[0]
+            hold = state.hold.opened.hold
             stage.kernel.sleep(random.choice(THINKS))
             if resolution is Resolution.RUN_AGAIN:
                 stage.happen("lift run_again")
-                run_again(record, who=actor)
+                run_again(record, hold, who=actor)
+                return
+            if resolution is Resolution.STOP:
+                stage.happen("lift stop")
+                stop(record, hold, who=actor)
                 return
             published = sorted(self.referee.truth.published)
             base = random.choice(published) if resolution is Resolution.CONTINUE_FROM and published else None
             if resolution is Resolution.CONTINUE_FROM and base is None:
                 return
             stage.happen(f"lift {resolution}")
-            hold = state.hold.opened.hold
             lift = HoldLifted(hold=hold, lifted_by=LiftedBy.PERSON, resolution=resolution, base=base, who=actor)
             self._append(record, lift)
         elif random.random() < 0.06:
             intent = random.choice(("suspend", "suspend", "suspend", "abandon"))
             stage.happen(f"stop requested: {intent}")
-            stop = StopRequested(intent="abandon" if intent == "abandon" else "suspend", who=actor)
-            self._append(record, stop)
+            asked = StopRequested(intent="abandon" if intent == "abandon" else "suspend", who=actor)
+            self._append(record, asked)
 
     def _append(self, record: Record, fact: Fact) -> None:
         """Append a person's word, whatever was appended meanwhile; the fold knows whether it still counts."""

@@ -87,6 +87,7 @@ class Truth:
         skew: how many seconds the wall clocks were apart at most.
         index: the ledger of open lineages; None as long as nobody has opened an office.
         requeues: for each object and restart, who called requeue.
+        gone: attempts of which the site has said that nothing lives.
     """
 
     scheduler: MemoryScheduler
@@ -111,6 +112,7 @@ class Truth:
     skew: float = 0.0
     index: Ledger | None = None
     requeues: dict[tuple[ObjectRef, int], list[str]] = field(default_factory=lambda: defaultdict(list))
+    gone: set[str] = field(default_factory=set)
 
     @property
     def state(self) -> LineageState:
