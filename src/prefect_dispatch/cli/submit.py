@@ -67,7 +67,7 @@ def _is_settled(options: argparse.Namespace, spec: JobSpec) -> bool:
     job = resolve_job(options.job)
     record = open_record(job.record_root, job.spec.lineage, SystemClock())
     state = record.refresh()
-    return state.finished is not None or (state.hold is not None and not options.run_again)
+    return state.finished is not None or (state.hold is not None and options.run_again in (None, False))
 
 
 def _run(options: argparse.Namespace) -> int:

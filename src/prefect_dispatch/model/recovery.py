@@ -99,6 +99,14 @@ def _exit_codes(codes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(codes)))
 
 
+def _allow_causes(schema: dict[str, Any]) -> None:
+    """Tell of the causes that may stand beside the limits, as :meth:`Recovery._gather_causes` reads them."""
+    properties = schema["properties"]
+    rule = properties["rules"]["additionalProperties"]
+    ruled = {cause.value: {**rule, "title": cause.value} for cause in Cause if cause not in FIXED}
+    schema["properties"] = {**properties, **ruled}
+
+
 class Recovery(BaseModel):
     """A spec's recovery: its own rules by cause, and the limits over all of them.
 
@@ -108,8 +116,7 @@ class Recovery(BaseModel):
         final_exit_codes: exit codes of the program that are never run again.
     """
 
-    # A schema cannot say that causes may stand beside the limits; a server that goes by it must not refuse them.
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra={"additionalProperties": True})
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_allow_causes)
 
     rules: Annotated[
         Mapping[Cause, Rule], Field(description="Rules by cause; in YAML they may stand beside the limits")
