@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Resolution
 from prefect_dispatch.supervisor import choices
 from support.deployed import PROGRAM, patiently
 
@@ -42,13 +43,14 @@ def poll(operator, *stores: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_each_choice_of_the_form_is_what_happens_next(operator, deployed):
+def test_each_choice_of_the_form_is_what_happens_next(another):
     # given a job that fails whenever it runs
+    operator, deployed = another("choices")
     run = deployed.start()
     held = deployed.held(run)
     # then the list of runs tells why, and nothing runs for it
-    assert held.name == "digits: held, failed"
-    assert {"held", "lineage:digits", "generation:0"} <= set(held.tags)
+    assert held.name == "choices: held, failed"
+    assert {"held", "lineage:choices", "generation:0"} <= set(held.tags)
     patiently(lambda: not processes_of(run), "no process of the run")
     page, schema = deployed.read_input(run, "description"), deployed.read_input(run, "schema")
     assert "| What ended | g0n1r0 as failed: exit 7 |" in page
@@ -80,7 +82,7 @@ def test_each_choice_of_the_form_is_what_happens_next(operator, deployed):
         assert deployed.resume(run, {"choice": "stop the job"})[0] == "ABORT"
     # then
     over = deployed.reaches(run, "Stopped", "Completed", "Failed")
-    assert (over.state.name, over.name) == ("Stopped", "supervise-digits")
+    assert (over.state.name, over.name) == ("Stopped", "supervise-choices")
     assert "held" not in over.tags
     assert operator.carriers() == [run] * 5
     assert [each.n for each in operator.state().submissions] == [1, 2, 3, 4]
@@ -91,7 +93,7 @@ def test_each_choice_of_the_form_is_what_happens_next(operator, deployed):
     assert {each.lifted_by for each in lifts} == {"person"}
     assert (lifts[2].note, lifts[2].who) == ("the disk is back", "ada, in the Prefect UI")
     told = [*["execution.ended", "hold.opened", "hold.lifted"] * 4, "finished"]
-    patiently(lambda: deployed.events("digits", operator.record().id()) == told, "the events of the lineage")
+    patiently(lambda: deployed.events("choices") == told, "the events of the lineage")
 
 
 def test_who_answers_second_is_told_and_changes_nothing(operator, deployed):
@@ -114,30 +116,40 @@ def test_who_answers_second_is_told_and_changes_nothing(operator, deployed):
     patiently(lambda: "changed nothing" in deployed.log(run), "the answer that came too late in the log")
 
 
-def test_the_command_line_wakes_the_run_and_so_does_a_poll_if_it_could_not(another):
-    # given two held jobs, one of which is lifted by a process that is killed right behind it
-    operator, deployed = another("digits")
-    other, beside = another("beside")
-    first, second = deployed.start(), beside.start()
-    deployed.held(first)
-    beside.held(second)
-    operator.release()
-    other.release()
-    # when
-    resumed = operator.run("resume", "digits", "--run-again")
-    choices.run_again(other.record(), who="ada")
-    polled = poll(other)
-    again = poll(other)
+def test_a_run_goes_on_whoever_lifted_its_hold_and_whatever_was_killed_behind_it(another):
+    # given three held jobs
+    benches = {name: another(name) for name in ("command", "killed", "expired")}
+    runs = {name: deployed.start() for name, (_, deployed) in benches.items()}
+    for name, (operator, deployed) in benches.items():
+        deployed.held(runs[name])
+        operator.release()
+    command, killed, expired = (operator for operator, _ in benches.values())
+    # when one is lifted by a command, and two by whoever is killed before they can wake the run
+    resumed = command.run("resume", "command", "--run-again")
+    choices.run_again(killed.record(), who="ada")
+    record = expired.record()
+    hold = record.refresh().hold.opened.hold
+    record.append(HoldLifted(hold=hold, lifted_by=LiftedBy.EXPIRY, resolution=Resolution.EXPIRE))
+    polled = poll(killed, str(killed.runs), str(expired.runs))
+    again = poll(killed, str(killed.runs), str(expired.runs))
     # then
-    assert f"flow run {first} goes on" in resumed.stdout
-    assert "beside goes on: hold" in polled.stdout, polled.stderr
+    assert f"flow run {runs['command']} goes on" in resumed.stdout
+    assert f"killed goes on: hold {killed.facts('hold_opened')[0].hold} is lifted by ada" in polled.stdout, (
+        polled.stderr
+    )
+    assert "expired goes on: " in polled.stdout
     assert "goes on" not in again.stdout
-    assert deployed.reaches(first, "Completed", "Failed").state.name == "Completed"
-    assert beside.reaches(second, "Completed", "Failed").state.name == "Completed"
-    assert other.carriers() == [second] * 2
-    status = operator.run("status", "digits", "--json").stdout
-    assert '"holds_polled_at": null' in status
-    assert '"holds_polled_at": "20' in other.run("status", "beside", "--json").stdout
+    over = {name: benches[name][1].reaches(id, "Completed", "Failed") for name, id in runs.items()}
+    assert {name: run.state.name for name, run in over.items()} == {
+        "command": "Completed",
+        "killed": "Completed",
+        "expired": "Failed",
+    }
+    assert "hold_expired" in over["expired"].state.message
+    assert expired.state().finished.outcome == "hold_expired"
+    assert killed.carriers() == [runs["killed"]] * 2
+    assert '"holds_polled_at": null' in command.run("status", "command", "--json").stdout
+    assert '"holds_polled_at": "20' in killed.run("status", "killed", "--json").stdout
 
 
 def test_an_answer_outlives_the_process_that_was_to_read_it_and_the_worker(operator, deployed, worker):

@@ -175,13 +175,11 @@ class Deployed:
         chosen = {"flow_run_id": {"any_": [id]}}
         return "\n".join(each["message"] for each in self.ask("POST", "/logs/filter", logs=chosen))
 
-    def events(self, lineage: str, record: str) -> list[str]:
+    def events(self, lineage: str) -> list[str]:
         """What Prefect was told of a lineage, in order."""
-        chosen = {"event": {"prefix": ["prefect-dispatch."]}, "order": "ASC"}
-        found = self.ask("POST", "/events/filter", filter=chosen, limit=200)["events"]
-        own = [each for each in found if each["payload"]["record"] == record]
-        assert {each["resource"]["prefect.resource.id"] for each in own} <= {f"prefect-dispatch.lineage.{lineage}"}
-        return [each["event"].removeprefix("prefect-dispatch.") for each in own]
+        chosen = {"resource": {"id": [f"prefect-dispatch.lineage.{lineage}"]}, "order": "ASC"}
+        found = self.ask("POST", "/events/filter", filter=chosen, limit=50)["events"]
+        return [each["event"].removeprefix("prefect-dispatch.") for each in found]
 
     def close(self) -> None:
         self._api.close()

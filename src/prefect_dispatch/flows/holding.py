@@ -28,11 +28,13 @@ from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.held_run import (
+    HELD_TAG,
     Way,
     dress,
     last_answer,
     last_asked,
     lineage_tag,
+    open_question,
     put_question,
     question_of,
 )
@@ -87,6 +89,7 @@ class Holding:
         run: the flow run; None outside of one.
         announcer: tells of holds that are lifted.
         told: what a person must know of answers that came to nothing.
+        own_name: the run's name before it was held.
     """
 
     record: Record
@@ -94,6 +97,7 @@ class Holding:
     run: UUID | None
     announcer: Announcer
     told: list[str] = field(default_factory=list)
+    own_name: str = ""
 
     async def take_up(self, state: LineageState) -> None:
         """Read what was answered while there was no process, before anything else is done.
@@ -147,10 +151,14 @@ class Holding:
             return False
         if await self._read_answers(client, state):
             return True
-        lineage, own_name = self.supervisor.lineage, flow_run.name
+        lineage = self.supervisor.lineage
+        # A try whose reply was lost has renamed the run already.
+        self.own_name = self.own_name or (flow_run.name if HELD_TAG not in flow_run.tags else f"supervise-{lineage}")
         tags = (lineage_tag(lineage), f"generation:{state.generation}")
-        _, asked = await last_answer(flow_run, hold.opened.hold)
-        question = question_of(hold.opened.hold, asked + 1)
+        question = open_question(flow_run, hold.opened.hold)
+        if question is None:
+            _, asked = await last_answer(flow_run, hold.opened.hold)
+            question = question_of(hold.opened.hold, asked + 1)
         saves = await self._saves()
         page = hold_page(lineage, state, await self.supervisor.entries(), saves)
         form = form_of([save for save, _ in saves])
@@ -161,7 +169,7 @@ class Holding:
         if paused is not None:
             self._say_how(flow_run, state)
             await self._stay(client, hold.opened.hold)
-        await dress(client, self.run, tags, held=False, name=own_name)
+        await dress(client, self.run, tags, held=False, name=self.own_name)
         return paused is not None
 
     async def _stay(self, client: PrefectClient, hold: str) -> None:
@@ -181,7 +189,8 @@ class Holding:
                     continue
                 if flow_run.state.is_cancelling() or flow_run.state.is_cancelled():
                     stop = HoldAnswer(Resolution.STOP, note="the flow run was cancelled while the job was held")
-                    await asyncio.to_thread(apply_answer, self.record, hold, stop)
+                    with contextlib.suppress(LineageError):
+                        await asyncio.to_thread(apply_answer, self.record, hold, stop)
                 return
 
     async def _read_answers(self, client: PrefectClient, state: LineageState) -> bool:

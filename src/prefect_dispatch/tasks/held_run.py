@@ -68,6 +68,12 @@ async def dress(client: PrefectClient, run: UUID, tags: Iterable[str], *, held: 
         await client.update_flow_run(run, **changes)
 
 
+def open_question(run: FlowRun, hold: str) -> str | None:
+    """The key of the question about a hold that a run waits with, if it does: it was asked, though the reply was lost."""
+    key = run.state.state_details.pause_key if run.state is not None and run.state.is_paused() else None
+    return key if key is not None and key.startswith(f"{_PREFIX}{hold}-") else None
+
+
 def last_asked(run: FlowRun) -> str | None:
     """The hold that a run was last asked about, by its id."""
     asked = [key.split("-") for key in run.empirical_policy.pause_keys or () if key.startswith(_PREFIX)]
