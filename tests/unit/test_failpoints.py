@@ -33,6 +33,8 @@ NEEDS_NONE = {
     ("schedulers/local_records.py", "create_once", "write_new"): "has its failpoints inside",
     ("stores/documents.py", "create_once", "ledger.create"): "has its failpoints inside",
     ("schedulers/local_launcher.py", "_start", "subprocess.DEVNULL"): "starts nothing",
+    ("supervisor/polls.py", "note_poll", "ledger.create"): "tells people that a poll is over; nothing follows from it",
+    ("supervisor/polls.py", "note_poll", "ledger.remove"): "clears an older note away",
 }
 
 

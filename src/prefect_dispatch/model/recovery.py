@@ -103,7 +103,8 @@ def _allow_causes(schema: dict[str, Any]) -> None:
     """Tell of the causes that may stand beside the limits, as :meth:`Recovery._gather_causes` reads them."""
     properties = schema["properties"]
     rule = properties["rules"]["additionalProperties"]
-    ruled = {cause.value: {**rule, "title": cause.value} for cause in Cause if cause not in FIXED}
+    told = {"description": "The rule for this cause, in the place of one in rules"}
+    ruled = {cause.value: {**rule, "title": cause.value, **told} for cause in Cause if cause not in FIXED}
     schema["properties"] = {**properties, **ruled}
 
 
