@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +15,23 @@ from prefect_dispatch.errors import SpecError, UsageError
 _SLUG = CheckpointStore.get_block_type_slug()
 
 
-async def record_roots(stores: Iterable[str] | None, jobs: Iterable[Mapping[str, Any]] = ()) -> list[str]:
-    """The record roots to look after, each once.
+async def all_stores() -> list[str]:
+    """All blocks of checkpoint stores, as ``checkpoint-store/NAME``."""
+    async with get_client() as client:
+        try:
+            documents = await client.read_block_documents_by_type(_SLUG, include_secrets=False)
+        except ObjectNotFound:
+            return []
+    return [f"{_SLUG}/{document.name}" for document in documents if document.name]
 
-    Args:
-        stores: blocks ``checkpoint-store/NAME`` and folders; None for all blocks.
-        jobs: jobs whose own inline stores are looked after too, as they are written in a spec.
+
+async def record_root_of(store: str) -> str:
+    """The record root of a block ``checkpoint-store/NAME``, or of a folder.
 
     Raises:
-        SpecError: Prefect has no block of a name.
-        UsageError: a folder is not absolute, or a URL of a store that this version does not have.
+        SpecError: Prefect has no block of that name.
+        UsageError: it is neither, or the block's root is a URL of a store that this version does not have.
     """
-    roots = [await _root_of(each) for each in (await _all_blocks() if stores is None else stores)]
-    for job in jobs:
-        store = job.get("store")
-        if isinstance(store, Mapping):
-            root = store.get("record_root") or store.get("root")
-            if isinstance(root, str) and Path(root).is_absolute():
-                roots.append(root)
-    return list(dict.fromkeys(roots))
-
-
-async def _root_of(store: str) -> str:
     slug, _, name = store.partition("/")
     if slug != _SLUG or not name:
         if not Path(store).is_absolute():
@@ -49,10 +44,10 @@ async def _root_of(store: str) -> str:
     return str(block.records)
 
 
-async def _all_blocks() -> list[str]:
-    async with get_client() as client:
-        try:
-            documents = await client.read_block_documents_by_type(_SLUG, include_secrets=False)
-        except ObjectNotFound:
-            return []
-    return [f"{_SLUG}/{document.name}" for document in documents if document.name]
+def inline_root(job: Mapping[str, Any]) -> str | None:
+    """The record root that a job names itself, as it is written in a spec; None where a block does, or it is relative."""
+    store = job.get("store")
+    if not isinstance(store, Mapping):
+        return None
+    root = store.get("record_root") or store.get("root")
+    return root if isinstance(root, str) and Path(root).is_absolute() else None
