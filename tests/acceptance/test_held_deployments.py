@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Resolution
 from prefect_dispatch.supervisor import choices
-from support.deployed import PROGRAM, patiently
+from support.deployed import PROGRAM, patiently, poll
 
 
 def processes_of(text: str) -> list[int]:
@@ -24,23 +22,6 @@ def processes_of(text: str) -> list[int]:
             except OSError:
                 continue
     return found
-
-
-def poll(operator, *stores: str) -> subprocess.CompletedProcess[str]:
-    """One poll in a process of its own, as the deployment starts one."""
-    text = (
-        "import asyncio, sys\n"
-        "from prefect_dispatch.flows import poll_cessation\n"
-        "print(asyncio.run(poll_cessation(stores=sys.argv[1:], return_state=True)).message)\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", text, *(stores or [str(operator.runs)])],
-        cwd=operator.folder,
-        env=operator.environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 def test_each_choice_of_the_form_is_what_happens_next(another):
@@ -119,7 +100,7 @@ def test_who_answers_second_is_told_and_changes_nothing(operator, deployed):
 def test_a_run_goes_on_whoever_lifted_its_hold_and_whatever_was_killed_behind_it(another):
     # given three held jobs
     benches = {name: another(name) for name in ("command", "killed", "expired")}
-    runs = {name: deployed.start() for name, (_, deployed) in benches.items()}
+    runs = {name: deployed.start(hold_for="24h") for name, (_, deployed) in benches.items()}
     for name, (operator, deployed) in benches.items():
         deployed.held(runs[name])
         operator.release()

@@ -185,6 +185,23 @@ class Deployed:
         self._api.close()
 
 
+def poll(operator: Any, *stores: str) -> subprocess.CompletedProcess[str]:
+    """One poll in a process of its own, as the deployment starts one."""
+    text = (
+        "import asyncio, sys\n"
+        "from prefect_dispatch.flows import poll_cessation\n"
+        "print(asyncio.run(poll_cessation(stores=sys.argv[1:], return_state=True)).message)\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", text, *(stores or [str(operator.runs)])],
+        cwd=operator.folder,
+        env=operator.environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
 def patiently(condition: Callable[[], T], what: str) -> T:
     """Wait for what Prefect, its worker and their processes do: seconds, so four looks in each are enough."""
     give_up = time.monotonic() + PATIENCE
