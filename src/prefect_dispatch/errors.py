@@ -150,7 +150,14 @@ class LineageError(DispatchError):
 
 
 class AnotherExecution(DispatchError):
-    """One execution has ended and another one is due: the next try of the task that carries the job takes that one."""
+    """One execution has ended and another one is due: the next try of the task that carries the job takes that one.
+
+    Nothing went wrong, but a task is retried for an exception, and Prefect logs "failed with exception" and its
+    ``repr``: so that is a sentence which takes it back.
+    """
+
+    def __repr__(self) -> str:
+        return f"no error: {self}"
 
 
 class ReadOnlyLineage(DispatchError):

@@ -31,6 +31,7 @@ from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record
 from support import waiting
+from support.deployed import Deployed, Worker, deploy
 from support.environment import environment_without
 from support.s3.access import access_to, new_url
 from support.s3.server import Server
@@ -49,43 +50,68 @@ def clean_environment(**changes: str) -> dict[str, str]:
     return {**environment_without("DISPATCH_", "PREFECT_"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false", **changes}
 
 
-@pytest.fixture(scope="session")
-def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of the tests' own on a free port of the loopback."""
-    home = tmp_path_factory.mktemp("prefect")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = (home / "server.log").open("wb")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
-        env=clean_environment(PREFECT_HOME=str(home)),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
-    url = f"http://127.0.0.1:{port}/api"
+class PrefectServer:
+    """A Prefect server of the tests' own on a free port of the loopback. It can be killed, and started again."""
 
-    def healthy() -> bool:
-        assert server.poll() is None, (home / "server.log").read_text()
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/api"
+
+    def start(self) -> None:
+        with (self._home / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port)],
+                env=clean_environment(PREFECT_HOME=str(self._home)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        until(self._healthy)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGTERM)
         try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _healthy(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._home / "server.log").read_text()
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
 
-    try:
-        until(healthy)
-        yield url
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
-        log.close()
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    """The server of all tests; it is running."""
+    server = PrefectServer(tmp_path_factory.mktemp("prefect"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def prefect_api(prefect_server: PrefectServer) -> str:
+    """The API of that server."""
+    return prefect_server.url
 
 
 class Operator:
@@ -264,6 +290,10 @@ class Operator:
         """The flow runs that carried the lineage, in order."""
         return [fact.flow_run for fact in self.facts("carried_by")]
 
+    def carriers_if_any(self) -> list[str]:
+        """The same, also before there is a record."""
+        return self.carriers() if self.runs.exists() else []
+
     def close(self) -> None:
         self.release()
         for process in self.started:
@@ -284,6 +314,45 @@ def operator(request: pytest.FixtureRequest, tmp_path: Path, prefect_api: str) -
     bench = Operator(tmp_path, prefect_api, request.getfixturevalue("s3_server") if kind == "bucket" else None)
     yield bench
     bench.close()
+
+
+@pytest.fixture(scope="session")
+def worker(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """One worker for all held jobs, and the deployment that it serves."""
+    home = tmp_path_factory.mktemp("worker")
+    with temporary_settings({PREFECT_API_URL: prefect_api}):
+        asyncio.run(deploy())
+    own = {"PREFECT_API_URL": prefect_api, "PREFECT_HOME": str(home), "PREFECT_WORKER_QUERY_SECONDS": "1"}
+    running = Worker(home, clean_environment(**own, DISPATCH_STATE=str(home / "own-state")))
+    running.start()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def deployed(operator: Operator, worker: Worker) -> Iterator[Deployed]:
+    looker = Deployed(operator)
+    yield looker
+    looker.close()
+
+
+@pytest.fixture
+def another(tmp_path: Path, prefect_api: str, worker: Worker) -> Iterator[Callable[[str], tuple[Operator, Deployed]]]:
+    """More benches, each with a folder and a lineage of its own, so that their runs start at the same time."""
+    benches: list[tuple[Operator, Deployed]] = []
+
+    def make(name: str) -> tuple[Operator, Deployed]:
+        folder = tmp_path / name
+        folder.mkdir()
+        bench = Operator(folder, prefect_api)
+        bench.lineage = name
+        benches.append((bench, Deployed(bench)))
+        return benches[-1]
+
+    yield make
+    for bench, looker in benches:
+        looker.close()
+        bench.close()
 
 
 @pytest.fixture

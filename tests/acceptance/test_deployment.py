@@ -11,8 +11,11 @@ from typing import Any
 
 import yaml
 from prefect.client.orchestration import get_client
+from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.states import Scheduled
+
+from prefect_dispatch.tasks.events import EventName
 
 TREE = Path(__file__).resolve().parents[2]
 DEPLOYMENTS = TREE / "deployments" / "prefect.yaml"
@@ -101,3 +104,31 @@ def test_a_run_of_the_deployment_carries_a_job_to_its_end(operator):
     assert run.state.type == "COMPLETED", run.state.message
     assert operator.carriers() == [run_id]
     assert operator.state().finished.outcome == "succeeded"
+
+
+def test_the_poller_is_deployed_to_run_every_minute_one_at_a_time(operator):
+    # given
+    prefect(operator, "work-pool", "create", "--type", "process", "local-processes", "--overwrite")
+    prefect(operator, "--no-prompt", "deploy", "--prefect-file", str(DEPLOYMENTS), "--name", "poll-cessation")
+
+    async def read() -> Any:
+        async with get_client() as client:
+            deployment = await client.read_deployment_by_name("poll-cessation/poll-cessation")
+            for schedule in deployment.schedules:
+                await client.update_deployment_schedule(deployment.id, schedule.id, active=False)
+            return deployment
+
+    # when
+    deployment = operator.ask(read)
+    # then
+    assert [each.schedule.interval.total_seconds() for each in deployment.schedules] == [60]
+    assert deployment.global_concurrency_limit.limit == 1
+    assert deployment.concurrency_options.collision_strategy == "CANCEL_NEW"
+    assert "housekeeping" in deployment.tags
+
+
+def test_the_example_automation_is_one_that_prefect_takes(operator):
+    example = DEPLOYMENTS.with_name("automation-held.yaml")
+    automation = AutomationCore.model_validate(yaml.safe_load(example.read_text()))
+    assert set(automation.trigger.expect) == {EventName.HOLD_OPENED.value}
+    prefect(operator, "automation", "create", "--from-file", str(example))

@@ -59,6 +59,7 @@ def test_a_job_that_is_preempted_twice_is_one_flow_run_with_three_tries(operator
     assert run.state.type == "COMPLETED"
     (execute,) = operator.task_runs(carrier)
     assert execute.run_count == 3
+    assert "failed with exception: no error: g0n1r0 ended as preempted; another execution follows" in done.stderr
     assert {"lineage:digits", "generation:0"} <= set(execute.tags) & set(run.tags)
     artifacts = operator.artifacts(carrier)
     assert set(artifacts) >= {"plan-digits", "execution-digits", "lineage-digits", "timeline-digits", "progress-digits"}
@@ -170,6 +171,9 @@ def test_a_failed_program_fails_the_flow_run_and_is_not_run_again(operator):
     state = operator.flow_run(carrier).state
     assert state.type == "FAILED"
     assert "exit 3" in state.message
+    (execute,) = operator.task_runs(carrier)
+    assert (execute.state.type, execute.run_count) == ("FAILED", 1)
+    assert "exit 3" in execute.state.message
     assert len(operator.objects()) == 1
 
 

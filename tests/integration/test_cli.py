@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
 from prefect_dispatch.cli.__main__ import COMMANDS, main
+from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.format.documents import encode
 from prefect_dispatch.format.epoch import Epoch
@@ -24,10 +26,12 @@ from prefect_dispatch.model.observation import Exit, ObjectRef
 from prefect_dispatch.model.plan import plan
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.schedulers.registry import read_settings, scheduler_of
+from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.log_file import tail_of
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.polls import POLL_CESSATION, note_poll
 
 
 @pytest.fixture
@@ -392,6 +396,46 @@ def test_every_error_has_an_exit_code():
         return [error, *(below for each in error.__subclasses__() for below in tree(each))]
 
     assert {error.exit_code for error in tree(DispatchError)} == {1, 2, 3, 65, 69, 74, 190, 191, 192, 194}
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_what_needs_no_carrying_needs_no_server(job_file, capsys, tmp_path, monkeypatch, over):
+    # given a lineage that is finished, or held, and no Prefect anywhere
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    path = job_file()
+    job = resolve_job(path)
+    record = open_record(job.record_root, "digits", SystemClock())
+    open_lineage(record, job, plan_of(job))
+    record.append(
+        Finished(outcome=Outcome.SUCCEEDED) if over else HoldOpened(hold="h1", why="failed: exit 7", cause=Cause.FAILED)
+    )
+    # when
+    code = main(["submit", str(path), "--wait"])
+    # then
+    told = capsys.readouterr().err
+    assert code == (1 if over else 75)
+    assert ("is finished (succeeded)" if over else "prefect-dispatch resume digits --store") in told
+    assert "Prefect server" not in told
+    assert not (tmp_path / "own").exists()
+
+
+def test_status_says_when_holds_were_last_looked_after(lineage, capsys, tmp_path):
+    # given
+    lineage.append(HoldOpened(hold="h1", why="failed: exit 7", cause=Cause.FAILED))
+    words = ["status", "digits", "--store", str(tmp_path / "runs")]
+    assert main(words) == 0
+    before = capsys.readouterr().out
+    # when two polls went well
+    for minute in (0, 1):
+        note_poll(str(tmp_path / "runs"), POLL_CESSATION, datetime(2026, 11, 30, 12, minute, tzinfo=UTC))
+    # then
+    assert main(words) == 0
+    after = capsys.readouterr().out
+    assert main(["status", "--store", str(tmp_path / "runs")]) == 0
+    assert "last looked after by poll_cessation: never" in before
+    assert "last looked after by poll_cessation: 2026-11-30T12:01:00+00:00" in after
+    assert "2026-11-30T12:01:00+00:00" in capsys.readouterr().out
+    assert len(list((tmp_path / "runs" / ".dispatch" / "polls").iterdir())) == 1
 
 
 def test_a_note_without_a_hold_to_lift_is_one_line(job_file, capsys, tmp_path):

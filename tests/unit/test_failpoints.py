@@ -39,6 +39,8 @@ NEEDS_NONE = {
     ("stores/documents.py", "create_once", "ledger.create"): "has its failpoints inside",
     ("stores/git_state.py", "_ask", "subprocess.run"): "asks, and changes nothing",
     ("schedulers/local_launcher.py", "_start", "subprocess.DEVNULL"): "starts nothing",
+    ("supervisor/polls.py", "note_poll", "ledger.create"): "tells people that a poll is over; nothing follows from it",
+    ("supervisor/polls.py", "note_poll", "ledger.remove"): "clears an older note away",
 }
 
 

@@ -6,6 +6,7 @@ import argparse
 
 from prefect_dispatch.cli.output import say
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
+from prefect_dispatch.cli.wake_carrier import wake_carrier
 from prefect_dispatch.supervisor import choices
 from prefect_dispatch.supervisor.opening import owner
 
@@ -36,4 +37,4 @@ def run(options: argparse.Namespace) -> int:
     else:
         choices.from_scratch(record, **told)
     say(f"recorded; who carries {options.lineage} acts on it. If nobody does any more, submit its job again")
-    return 0
+    return wake_carrier(record)

@@ -14,6 +14,7 @@ from prefect_dispatch.pictures.history import History, history_of, resumed_words
 from prefect_dispatch.pictures.tables import identity_table
 from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.places import known_lineages
+from prefect_dispatch.supervisor.polls import POLL_CESSATION, last_poll
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     summary["executions"] = execution_rows(history)
     opened = history.state.opened
     summary["identity"] = identity_table(opened.plan, opened.identity) if opened is not None else []
+    summary["holds_polled_at"] = _polled_at(record_root)
     summary["faults"] = [*history.faults, *([record.unreadable] if record.unreadable else [])]
     if options.json:
         print_json(summary)
@@ -42,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
         say(f"{summary['lineage']}: {summary['state']}{detail}")
         print_table([{name: _cell(value) for name, value in row.items()} for row in summary["executions"]])
         print_table(summary["identity"])
+        if history.state.hold is not None:
+            say(f"holds were last looked after by poll_cessation: {summary['holds_polled_at'] or 'never'}")
     return report_faults(history, record)
 
 
@@ -61,7 +65,14 @@ def _show_all(record_root: str, as_json: bool) -> int:
         print_table([{**{name: _cell(each[name]) for name in each}, "final_save": _save(each)} for each in summaries])
         if not summaries:
             print(f"no lineage in {record_root}")
+        if any(each["state"] == "held" for each in summaries):
+            say(f"holds were last looked after by poll_cessation: {_polled_at(record_root) or 'never'}")
     return code
+
+
+def _polled_at(record_root: str) -> str | None:
+    polled = last_poll(record_root, POLL_CESSATION)
+    return polled.isoformat() if polled is not None else None
 
 
 def summarise(lineage: str, state: LineageState) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from prefect_dispatch.errors import LineageError, UsageError
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.facts import CarriedBy, Outcome
 from prefect_dispatch.model.job import ResolvedJob
-from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.model.spec import InlineStore, JobSpec
 from prefect_dispatch.model.state import Hold
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.supervisor.advance import Advanced
@@ -67,11 +67,24 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--run-again {options.run_again!r} is no hold's name, such as h12; see the record")
     if options.note and options.run_again is None:
         raise UsageError(f"--note {options.note!r} is for a hold that is lifted; add --run-again, or leave it out")
-    read_job(options.job)  # A job that is wrong is refused before a server is started for it.
+    spec = read_job(options.job)  # A job that is wrong is refused before a server is started for it.
     with contextlib.ExitStack() as needed:
-        if options.wait:
+        if options.wait and not _is_settled(options, spec):
             needed.enter_context(prefect_api())
         return _run(options)
+
+
+def _is_settled(options: argparse.Namespace, spec: JobSpec) -> bool:
+    """Whether there is nothing to carry, as the record says: the lineage is over, or waits for a person.
+
+    Where Prefect must say which record that is, it is found out with a server.
+    """
+    if options.copy_for or not isinstance(spec.store, InlineStore) or isinstance(spec.scheduler, str):
+        return False
+    job = resolve_job(options.job)
+    record = open_record(job.record_root, job.spec.lineage, SystemClock())
+    state = record.refresh()
+    return state.finished is not None or (state.hold is not None and options.run_again in (None, False))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -87,7 +100,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"lifting hold {hold.hold} of {job.spec.lineage}: {printable(hold.why)}", flush=True)
         run_again(record, hold.hold, who=owner(), note=options.note)
     elif state.hold is not None:
-        return _tell_held(job.spec.lineage, state.hold)
+        return _tell_held(job, state.hold)
     if options.wait:
         return supervise_here(job, record)
     return _supervise_apart(job, record)
@@ -108,7 +121,7 @@ def supervise_here(job: ResolvedJob, record: Record) -> int:
     trouble = _carry(job, record)
     state = PatientReader(record, _tell).wait()
     if state.hold is not None:
-        return _tell_held(job.spec.lineage, state.hold)
+        return _tell_held(job, state.hold)
     finished = state.finished
     if finished is None:
         print(
@@ -158,9 +171,14 @@ def _tell(trouble: str) -> None:
     print(f"prefect-dispatch: {printable(trouble)}", file=sys.stderr)
 
 
-def _tell_held(lineage: str, hold: Hold) -> int:
-    name, why = hold.opened.hold, printable(hold.opened.why)
-    print(f"lineage {lineage} is held: {why}; to go on, add --run-again {name}", file=sys.stderr)
+def _tell_held(job: ResolvedJob, hold: Hold) -> int:
+    name, id = job.spec.lineage, hold.opened.hold
+    print(f"lineage {name} is held: {printable(hold.opened.why)}; to go on, add --run-again {id}", file=sys.stderr)
+    print(
+        f"or answer hold {id} otherwise, and submit the job again: prefect-dispatch resume {name} "
+        f"--store {job.record_root} --stop | --scratch | --from PUBLICATION",
+        file=sys.stderr,
+    )
     return HELD
 
 

@@ -49,6 +49,7 @@ def prefect_api() -> Iterator[str]:
     folder = state_folder()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "prefect-server.log"
+    print("starting a Prefect server for this command; that can take a minute…", file=sys.stderr, flush=True)
     with log.open("wb") as output:
         server = subprocess.Popen(
             [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],

@@ -1,5 +1,6 @@
 """Prefect flows."""
 
+from prefect_dispatch.flows.poll_cessation import poll_cessation
 from prefect_dispatch.flows.supervise import supervise
 
-__all__ = ["supervise"]
+__all__ = ["poll_cessation", "supervise"]

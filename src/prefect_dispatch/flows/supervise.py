@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,15 +15,20 @@ from prefect.context import FlowRunContext
 from prefect.states import Cancelled, Completed, Failed
 
 from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.flows.holding import Holding, ending_when_held
 from prefect_dispatch.model.facts import CarriedBy, Outcome
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.drive import Happening, JobHeld, TakenOver
+from prefect_dispatch.supervisor.drive import Happening, JobHeld, JobOver, TakenOver
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.execute import execute, retries_for
+from prefect_dispatch.tasks.held_run import dress, lineage_tag
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_plan
 
@@ -37,9 +43,10 @@ async def supervise(job: JobSpec) -> State[Any]:
         job: the job. Relative places are relative to the folder that this flow runs in.
 
     Returns:
-        Completed when the program exited 0; Failed when a rule said so; Failed named ``Held`` with the reason when a
-        person must decide; Cancelled named ``Stopped`` when a person stopped it, ``HandedOver`` when another run of
-        this flow has taken the lineage over.
+        Completed when the program exited 0; Failed when a rule said so; Cancelled named ``Stopped`` when a person
+        stopped it, ``HandedOver`` when another run of this flow has taken the lineage over. Where a person must decide,
+        a run of a deployment is suspended with a form, and any other waits as a process; Failed named ``Held`` with
+        the reason only where nobody could answer.
 
     Raises:
         SpecError: the spec asks for what is not there.
@@ -48,50 +55,86 @@ async def supervise(job: JobSpec) -> State[Any]:
     logger = get_run_logger()
     clock = SystemClock()
     resolved = await resolve(job, Path.cwd())
-    spec = resolved.spec
+    spec, carrier, reporter = resolved.spec, _flow_run_id(), Reporter()
     planned = await asyncio.to_thread(plan_of, resolved)
     record = open_record(resolved.record_root, spec.lineage, clock)
+    over = await asyncio.to_thread(_over_already, record, carrier)
+    if over is not None:
+        return _final_state(JobOver(over), ())
     state = await asyncio.to_thread(open_lineage, record, resolved, planned)
     supervisor = await asyncio.to_thread(supervisor_of, record, state, clock)
-    carrier, reporter = _flow_run_id(), Reporter()
+    announcer = Announcer(spec.lineage, await asyncio.to_thread(record.id))
+    holding = Holding(record, supervisor, UUID(carrier) if carrier is not None else None, announcer)
     if carrier is not None:
         state = await supervisor.append(CarriedBy(flow_run=carrier), logger.warning)
-        reporter.soon("tags", _tag_run(carrier, spec.lineage, state.generation))
+        reporter.soon("tags", _dress_run(carrier, spec.lineage, state))
+        await holding.take_up(state)
     logger.info(
         "lineage %s is at fact %d of %s", spec.lineage, state.seq, record.location, extra={"action": "lineage.taken_up"}
     )
     reporter.soon("plan", report_plan(spec.lineage, planned, state.opened.identity if state.opened else {}))
-    with tags(f"lineage:{spec.lineage}", f"generation:{state.generation}"):
-        happening = await execute.with_options(retries=retries_for(state))(supervisor, carrier, reporter)
+    with tags(lineage_tag(spec.lineage), f"generation:{state.generation}"):
+        happening = await _execute(supervisor, carrier, reporter, announcer)
+        while isinstance(happening, JobHeld):
+            await reporter.finish()
+            if not await holding.wait():
+                break
+            happening = await _execute(supervisor, carrier, reporter, announcer)
     await reporter.finish()
-    return _final_state(happening)
+    return _final_state(happening, holding.told)
+
+
+async def _execute(
+    supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer
+) -> Happening:
+    """Run task ``execute``. Its state is for people: what it came to stands in it whether it says failed or not."""
+    retried = execute.with_options(retries=retries_for(await supervisor.read()))
+    # The two type checkers disagree on what a task returns that is asked for its state.
+    running: Any = retried(supervisor, carrier, reporter, announcer, return_state=True)
+    happening = await (await running).aresult(raise_on_failure=False)
+    if isinstance(happening, BaseException):
+        raise happening
+    result: Happening = happening
+    return result
 
 
 async def carry(job: JobSpec) -> State[Any]:
-    """Run :func:`supervise` as a function; what went wrong is in the state that it returns."""
+    """Run :func:`supervise` as a function that ends when the job is held; what went wrong is in the state it returns."""
     # The two type checkers disagree on what a flow returns that is asked for its state.
-    running: Any = supervise(job, return_state=True)
-    state: State[Any] = await running
+    with ending_when_held():
+        running: Any = supervise(job, return_state=True)
+        state: State[Any] = await running
     return state
 
 
-async def _tag_run(flow_run: str, lineage: str, generation: int) -> None:
-    """Tag the flow run, so that the runs of a lineage are found together."""
+def _over_already(record: Record, carrier: str | None) -> LineageState | None:
+    """The end of a lineage that this very run carried: it came while there was no process, as when a hold expires."""
+    state = record.refresh()
+    if carrier is None or state.finished is None:
+        return None
+    record.settle_index()
+    carried = any(isinstance(each.fact, CarriedBy) and each.fact.flow_run == carrier for each in record.entries())
+    return state if carried else None
+
+
+async def _dress_run(flow_run: str, lineage: str, state: LineageState) -> None:
+    """Tag the flow run, so that the runs of a lineage are found together, and those that are held."""
     async with get_client() as client:
-        tagged = {*(await client.read_flow_run(UUID(flow_run))).tags, f"lineage:{lineage}", f"generation:{generation}"}
-        await client.update_flow_run(UUID(flow_run), tags=sorted(tagged))
+        own = (lineage_tag(lineage), f"generation:{state.generation}")
+        await dress(client, UUID(flow_run), own, held=False)
 
 
-def _final_state(happening: Happening) -> State[Any]:
+def _final_state(happening: Happening, told: Sequence[str]) -> State[Any]:
+    also = "".join(f"; {text}" for text in told)
     if isinstance(happening, TakenOver):
-        return Cancelled(name="HandedOver", message=f"flow run {happening.by} carries the lineage now")
+        return Cancelled(name="HandedOver", message=f"flow run {happening.by} carries the lineage now{also}")
     if isinstance(happening, JobHeld):
-        return Failed(name="Held", message=_hold_words(happening.state))
+        return Failed(name="Held", message=f"{_hold_words(happening.state)}{also}")
     finished = happening.state.finished
     if finished is None:
-        return Failed(message="the lineage is neither finished nor held")
+        return Failed(message=f"the lineage is neither finished nor held{also}")
     saved = f"; final save {finished.final_save}" if finished.final_save else ""
-    message = f"{finished.outcome}: {finished.detail}{saved}"
+    message = f"{finished.outcome}: {finished.detail}{saved}{also}"
     if finished.outcome is Outcome.SUCCEEDED:
         return Completed(message=message)
     if finished.outcome is Outcome.STOPPED:

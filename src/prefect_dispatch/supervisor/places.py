@@ -87,6 +87,11 @@ def open_index(record_root: str) -> Ledger:
     return open_store(check_root(record_root)).ledger(".dispatch/open")
 
 
+def open_polls(record_root: str) -> Ledger:
+    """The ledger in which pollers note when they last looked after a record root."""
+    return open_store(check_root(record_root)).ledger(".dispatch/polls")
+
+
 def open_record(record_root: str, lineage: str, clock: Clock, writer: str | None = None) -> Record:
     """A lineage's record."""
     store = open_store(join_root(check_root(record_root), check_lineage(lineage)))

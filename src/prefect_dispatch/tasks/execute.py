@@ -8,13 +8,16 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
+from prefect.states import Cancelled, Completed, Failed
 
 from prefect_dispatch.errors import AnotherExecution
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
 from prefect_dispatch.supervisor.drive import ExecutionOver, Happening, JobHeld, JobOver, TakenOver, drive
+from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.progress_report import ProgressReport
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_execution
@@ -24,7 +27,8 @@ def retries_for(state: LineageState) -> int:
     """How many tries the task may need at most: all budgets together, and some for a person's word."""
     if state.opened is None:
         return 0
-    return sum(row.effective.budget for row in state.opened.plan.rows if row.effective.recovers) + 100
+    rules = [row.stands_for or row.effective for row in state.opened.plan.rows]
+    return sum(rule.budget for rule in rules if rule.recovers) + 100
 
 
 async def only_another_execution(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
@@ -41,16 +45,20 @@ async def only_another_execution(task: Any, task_run: TaskRun, state: State[Any]
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter) -> Happening:
+async def execute(
+    supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer
+) -> State[Any]:
     """Carry one execution of a job to its end. One try of this task is one execution.
 
     Args:
         supervisor: advances the lineage.
         carrier: the flow run in whose name this is done.
         reporter: makes the reports beside it.
+        announcer: tells Prefect's events.
 
     Returns:
-        What became of the job, once nothing more is to be run: over, held, or taken over.
+        A state that says what became of the job once nothing more is to be run, over, held, or taken over, with that
+        :data:`~prefect_dispatch.supervisor.drive.Happening` as its data.
 
     Raises:
         AnotherExecution: the execution has ended and another one is due.
@@ -73,6 +81,7 @@ async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporte
 
     happening = await drive(supervisor, carrier=carrier, after_each=after_each, tell=tell)
     reporter.soon("last progress", progress.update(happening.state, last=True))
+    _announce(announcer, happening)
     epoch, number = _epoch_of(happening), _try_number()
     reporter.soon(f"try {number}", report_execution(supervisor, epoch, number))
     match happening:
@@ -81,7 +90,35 @@ async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporte
             logger.info("%s", text, extra={"action": "execution.ended"})
             raise AnotherExecution(text)
         case JobHeld() | JobOver() | TakenOver():
-            return happening
+            return state_of(happening)
+
+
+def state_of(happening: JobHeld | JobOver | TakenOver) -> State[Any]:
+    """What the task's state tells: it is the job's, so that a program that failed is not shown as completed."""
+    match happening:
+        case TakenOver():
+            return Cancelled(name="HandedOver", message=f"flow run {happening.by} carries on", data=happening)
+        case JobHeld():
+            hold = happening.state.hold
+            return Cancelled(name="Held", message=hold.opened.why if hold is not None else "", data=happening)
+        case JobOver():
+            finished = happening.state.finished
+            told = f"{finished.outcome}: {finished.detail}" if finished is not None else ""
+            if finished is not None and finished.outcome is Outcome.SUCCEEDED:
+                return Completed(message=told, data=happening)
+            if finished is not None and finished.outcome is Outcome.STOPPED:
+                return Cancelled(name="Stopped", message=told, data=happening)
+            return Failed(message=told, data=happening)
+
+
+def _announce(announcer: Announcer, happening: Happening) -> None:
+    state = happening.state
+    if not isinstance(happening, TakenOver):
+        announcer.ended(state)
+    if isinstance(happening, JobHeld) and state.hold is not None:
+        announcer.held(state.hold.opened)
+    if state.finished is not None:
+        announcer.finished(state, state.finished)
 
 
 def _epoch_of(happening: Happening) -> Epoch | None:
@@ -96,8 +133,8 @@ def _epoch_of(happening: Happening) -> Epoch | None:
 def _describe(over: ExecutionOver) -> str:
     submission, execution = over.submission, over.execution
     if execution is None or execution.ended is None:
-        return f"submission {submission.n} ({submission.token}) ended as {Cause.LAUNCH_FAILED}: {submission.detail}"
-    return f"{submission.epoch(execution.restart)} ended as {execution.ended.cause}; another execution is due"
+        return f"submission {submission.n} ({submission.token}) ended as {Cause.LAUNCH_FAILED}: {submission.detail}; another execution follows"
+    return f"{submission.epoch(execution.restart)} ended as {execution.ended.cause}; another execution follows"
 
 
 def _try_number() -> int:

@@ -1,0 +1,53 @@
+"""Which records a poller looks after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
+
+from prefect_dispatch.blocks.checkpoint_store import CheckpointStore
+from prefect_dispatch.errors import SpecError, UsageError
+
+_SLUG = CheckpointStore.get_block_type_slug()
+
+
+async def all_stores() -> list[str]:
+    """All blocks of checkpoint stores, as ``checkpoint-store/NAME``."""
+    async with get_client() as client:
+        try:
+            documents = await client.read_block_documents_by_type(_SLUG, include_secrets=False)
+        except ObjectNotFound:
+            return []
+    return [f"{_SLUG}/{document.name}" for document in documents if document.name]
+
+
+async def record_root_of(store: str) -> str:
+    """The record root of a block ``checkpoint-store/NAME``, or of a folder.
+
+    Raises:
+        SpecError: Prefect has no block of that name.
+        UsageError: it is neither, or the block's root is a URL of a store that this version does not have.
+    """
+    slug, _, name = store.partition("/")
+    if slug != _SLUG or not name:
+        if not Path(store).is_absolute():
+            raise UsageError(f"store {store!r} is neither a block {_SLUG}/NAME nor an absolute folder")
+        return store
+    try:
+        block: Any = await CheckpointStore.aload(name)
+    except ValueError:
+        raise SpecError(f"store {store!r}: Prefect has no block of that name") from None
+    return str(block.records)
+
+
+def inline_root(job: Mapping[str, Any]) -> str | None:
+    """The record root that a job names itself, as it is written in a spec; None where a block does, or it is relative."""
+    store = job.get("store")
+    if not isinstance(store, Mapping):
+        return None
+    root = store.get("record_root") or store.get("root")
+    return root if isinstance(root, str) and Path(root).is_absolute() else None

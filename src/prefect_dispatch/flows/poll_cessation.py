@@ -1,0 +1,167 @@
+"""The flow that looks after holds: asks the sites, lets holds expire, and wakes the runs of those that were lifted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+from prefect import flow, get_run_logger
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
+from pydantic import Field
+
+from prefect_dispatch.blocks.command_signal import CommandSignal
+from prefect_dispatch.blocks.record_roots import all_stores, inline_root, record_root_of
+from prefect_dispatch.errors import DispatchError, SpecError, UsageError
+from prefect_dispatch.model.facts import Resolution
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.schedulers.cessation import CessationSignal
+from prefect_dispatch.schedulers.registry import signal_of
+from prefect_dispatch.supervisor.assemble import supervisor_of
+from prefect_dispatch.supervisor.cessation import ask_about_holds
+from prefect_dispatch.supervisor.clock import Clock, SystemClock
+from prefect_dispatch.supervisor.places import open_index, open_record
+from prefect_dispatch.supervisor.polls import POLL_CESSATION, note_poll
+from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.events import Announcer
+from prefect_dispatch.tasks.held_runs import HeldRuns, delete_old_polls, read_held_runs
+
+NAME = "poll-cessation"
+POLLS_KEPT = timedelta(days=1)
+"""How long the completed runs of this flow are kept: there is one each minute."""
+_COMMAND = f"{CommandSignal.get_block_type_slug()}/"
+MOST_STEPS = 8
+"""Steps that a poll takes for a lineage whose hold ended the job; nothing of it runs, so there are two or three."""
+
+
+@flow(name=NAME, flow_run_name=NAME, persist_result=False, validate_parameters=True)
+async def poll_cessation(
+    stores: Annotated[
+        list[str] | None,
+        Field(description="Blocks checkpoint-store/NAME, or folders of records; all blocks where left empty"),
+    ] = None,
+    signal: Annotated[
+        str | None,
+        Field(description="A block command-signal/NAME to ask; each scheduler's own signal where left empty"),
+    ] = None,
+) -> State[Any]:
+    """Look once after all open holds. Started every minute; killed anywhere, the next one finishes its work.
+
+    Each site is asked whether the processes behind its holds are gone, answers are recorded, and holds that this or the
+    clock lifts are lifted. Runs that wait although their hold is lifted, by whomever, go on. A run that was cancelled
+    while it was held stops its job.
+
+    Args:
+        stores: where the records are.
+        signal: the block of a site's own command.
+
+    Returns:
+        Completed with what was done, or Failed with what could not be; the rest was done all the same.
+    """
+    clock, logger = SystemClock(), get_run_logger()
+    troubles: list[str] = []
+    told: list[str] = []
+    asked = await _signal_for(signal)
+    async with get_client() as client:
+        held = await read_held_runs(client)
+        roots = await _roots(stores, held, troubles)
+        records: list[Record] = []
+        for root in roots:
+            try:
+                records += [open_record(root, name, clock) for name in await asyncio.to_thread(open_index(root).names)]
+            except DispatchError as error:
+                troubles.append(str(error))
+        polled = await ask_about_holds(records, asked, clock)
+        troubles += [f"{each.lineage}: {each.trouble}" for each in polled if each.trouble]
+        told += [f"hold {each.hold} of {each.lineage} is lifted by {each.lifted_by}" for each in polled if each.lifted_by]
+        for record in records:
+            await _announce(record)
+        told += await held.settle(client, _finder(records, roots, clock), troubles)
+        for record in records:
+            await _finish(record, clock, troubles)
+        await delete_old_polls(client, NAME, clock.now() - POLLS_KEPT)
+    for text in told:
+        logger.info("%s", text, extra={"action": "hold.settled"})
+    if not troubles:
+        for root in roots:
+            await asyncio.to_thread(note_poll, root, POLL_CESSATION, clock.now())
+    asked_about = sum(1 for each in polled if each.hold is not None)
+    summary = f"{asked_about} holds in {len(roots)} stores{''.join(f'; {text}' for text in told)}"
+    if troubles:
+        return Failed(message=f"{summary}; not done: {'; '.join(troubles)}")
+    return Completed(message=summary)
+
+
+async def _roots(stores: Sequence[str] | None, held: HeldRuns, troubles: list[str]) -> list[str]:
+    """The records to look after, each once. A store that cannot be used hides no other one."""
+    found: list[str] = []
+    for store in await all_stores() if stores is None else stores:
+        try:
+            found.append(await record_root_of(store))
+        except DispatchError as error:
+            troubles.append(str(error))
+    inline = (inline_root(job) for job in held.jobs()) if stores is None else ()
+    return list(dict.fromkeys([*found, *(root for root in inline if root is not None)]))
+
+
+async def _signal_for(signal: str | None) -> Callable[[LineageState], CessationSignal | None]:
+    """The signal to ask about a lineage's hold: the site's own for all, else the one that its scheduler brings along."""
+    own = await _command_signal(signal) if signal else None
+
+    def choose(state: LineageState) -> CessationSignal | None:
+        if own is not None or state.opened is None:
+            return own
+        try:
+            return signal_of(state.opened.scheduler)
+        except SpecError:
+            return None
+
+    return choose
+
+
+async def _command_signal(reference: str) -> CessationSignal:
+    try:
+        block: Any = await CommandSignal.aload(reference.removeprefix(_COMMAND))
+    except ValueError:
+        raise SpecError(f"signal {reference!r}: Prefect has no block of that name; write {_COMMAND}NAME") from None
+    signal: CessationSignal = block.open()
+    return signal
+
+
+def _finder(records: Sequence[Record], roots: Sequence[str], clock: Clock) -> Callable[[str], Sequence[Record]]:
+    """Finds the records of lineages of a name: those that are open and were read already, else any."""
+    known: dict[str, list[Record]] = {}
+    for record in records:
+        known.setdefault(record.lineage, []).append(record)
+
+    def find(lineage: str) -> Sequence[Record]:
+        try:
+            return known.get(lineage) or [open_record(root, lineage, clock) for root in roots]
+        except UsageError:
+            return ()
+
+    return find
+
+
+async def _announce(record: Record) -> None:
+    """Tell of a hold that is lifted and that nobody has acted on yet; its run may not be there to do so."""
+    if record.known.lifted is not None:
+        Announcer(record.lineage, await asyncio.to_thread(record.id)).lifted(record.known.lifted)
+
+
+async def _finish(record: Record, clock: Clock, troubles: list[str]) -> None:
+    """End a job that its hold's end was the end of: nothing of it runs, and nobody else may look after it any more."""
+    lifted = record.known.lifted
+    if lifted is None or lifted.resolution not in (Resolution.EXPIRE, Resolution.STOP):
+        return
+    try:
+        supervisor = await asyncio.to_thread(supervisor_of, record, record.known, clock)
+        for _ in range(MOST_STEPS):
+            advanced = await supervisor.advance()
+            if advanced.state.finished is not None or not advanced.moved:
+                return
+    except DispatchError as error:
+        troubles.append(f"{record.lineage}: {error}")

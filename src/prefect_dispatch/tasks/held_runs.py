@@ -1,0 +1,172 @@
+"""The flow runs that wait for a person, all of them: woken, retired or tidied up as the records say."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterEndTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    FlowRunFilterTags,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import ObjectNotFound
+
+from prefect_dispatch.errors import DispatchError, LineageError
+from prefect_dispatch.model.facts import CarriedBy
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.supervisor import choices
+from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.held_run import HELD_TAG, dress, is_complete, last_asked, lineage_of
+from prefect_dispatch.tasks.hold_answers import FROM_THE_UI
+from prefect_dispatch.tasks.resuming import Woken, how_lifted, retire, wake
+
+PAGE = 200
+MOST_TIDIED = 200
+"""Runs that are over and are tidied up in one poll."""
+FORM_DUE = timedelta(seconds=30)
+"""How long after its pause a run's form may still be on its way."""
+FORM_CHECKED = timedelta(hours=1)
+"""How long after its pause each poll looks whether a run has its form; of those that wait longer it takes a sample."""
+SAMPLE = 20
+
+
+@dataclass(frozen=True)
+class HeldRuns:
+    """The runs that are tagged as held.
+
+    Attributes:
+        waiting: those that wait for a person.
+        over: those that are over; the tag is a left-over.
+    """
+
+    waiting: tuple[FlowRun, ...]
+    over: tuple[FlowRun, ...]
+
+    def jobs(self) -> list[Mapping[str, Any]]:
+        """The jobs that the waiting runs were started with."""
+        found = (run.parameters.get("job") for run in self.waiting)
+        return [job for job in found if isinstance(job, Mapping)]
+
+    async def settle(
+        self, client: PrefectClient, find: Callable[[str], Sequence[Record]], troubles: list[str]
+    ) -> list[str]:
+        """Do for each run what its lineage's record says. Idempotent: what a killed poll left undone, the next one does.
+
+        Args:
+            client: Prefect.
+            find: the records of lineages of a name; there is one in each store at most.
+            troubles: what could not be done is added.
+
+        Returns:
+            What was done, in words.
+        """
+        told: list[str] = []
+        checked = self._checked()
+        for run in (*self.over, *self.waiting):
+            try:
+                for record in find(lineage_of(run)):
+                    state = await asyncio.to_thread(record.refresh)
+                    if run in self.over:
+                        told += await _stop_cancelled(run, record, state)
+                    else:
+                        told += await _settle_waiting(client, run, record, state, run in checked)
+                if run in self.over:
+                    await dress(client, run.id, (), held=False, name=f"supervise-{lineage_of(run)}")
+            except (ObjectNotFound, LineageError):
+                continue
+            except (DispatchError, httpx.HTTPError) as error:
+                troubles.append(f"flow run {run.id}: {error}")
+        return told
+
+    def _checked(self) -> list[FlowRun]:
+        """The waiting runs whose form is looked for in this poll."""
+        now = datetime.now(UTC)
+        old = [run for run in self.waiting if _waited(run, now) > FORM_CHECKED]
+        young = [run for run in self.waiting if FORM_DUE < _waited(run, now) <= FORM_CHECKED]
+        return [*young, *random.sample(old, min(SAMPLE, len(old)))]
+
+
+async def read_held_runs(client: PrefectClient) -> HeldRuns:
+    """Ask Prefect for all runs that are tagged as held: one request for every 200."""
+    waiting: list[FlowRun] = []
+    while len(page := await _tagged(client, [StateType.PAUSED], PAGE, len(waiting))) == PAGE:
+        waiting += page
+    final = [StateType.CANCELLED, StateType.COMPLETED, StateType.FAILED, StateType.CRASHED]
+    return HeldRuns((*waiting, *page), tuple(await _tagged(client, final, MOST_TIDIED, 0)))
+
+
+async def delete_old_polls(client: PrefectClient, flow: str, before: datetime) -> int:
+    """Delete the runs of a poller that went well, or were not needed, and ended before a time. Returns how many."""
+    chosen = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.COMPLETED, StateType.CANCELLED])),
+        end_time=FlowRunFilterEndTime.model_validate({"before_": before}),
+    )
+    old = await client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])), flow_run_filter=chosen, limit=PAGE
+    )
+    for run in old:
+        try:
+            await client.delete_flow_run(run.id)
+        except ObjectNotFound:
+            continue
+    return len(old)
+
+
+async def _tagged(client: PrefectClient, types: list[StateType], limit: int, offset: int) -> list[FlowRun]:
+    chosen = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=[HELD_TAG]),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=types)),
+    )
+    return await client.read_flow_runs(
+        flow_run_filter=chosen, limit=limit, offset=offset, sort=FlowRunSort.EXPECTED_START_TIME_ASC
+    )
+
+
+async def _settle_waiting(
+    client: PrefectClient, run: FlowRun, record: Record, state: LineageState, check: bool
+) -> list[str]:
+    own = str(run.id)
+    if state.carried_by != own:
+        if await asyncio.to_thread(_carried, record, own):
+            await retire(client, run, str(state.carried_by))
+            return [f"flow run {own} waits no more, {state.carried_by} carries {record.lineage}"]
+        return []
+    if state.hold is None:
+        why = how_lifted(state)
+    elif check and not await is_complete(run):
+        why = "its form was missing; it asks again"
+    else:
+        return []
+    return [f"{record.lineage} goes on: {why}"] if await wake(client, run.id, why) is Woken.RESUMED else []
+
+
+async def _stop_cancelled(run: FlowRun, record: Record, state: LineageState) -> list[str]:
+    """A person who cancels the run that holds a job ends the job; the states that we end runs in have names of ours."""
+    hold = state.hold.opened.hold if state.hold is not None else None
+    cancelled = run.state is not None and run.state.is_cancelled() and run.state.name == "Cancelled"
+    if not cancelled or state.carried_by != str(run.id) or hold is None or last_asked(run) != hold:
+        return []
+    note = "the flow run was cancelled while the job was held"
+    await asyncio.to_thread(choices.stop, record, hold, who=f"a person in {FROM_THE_UI}", note=note)
+    return [f"{record.lineage} is stopped: {note}"]
+
+
+def _carried(record: Record, run: str) -> bool:
+    return any(isinstance(entry.fact, CarriedBy) and entry.fact.flow_run == run for entry in record.entries())
+
+
+def _waited(run: FlowRun, now: datetime) -> timedelta:
+    return now - run.state.timestamp if run.state is not None else timedelta(0)

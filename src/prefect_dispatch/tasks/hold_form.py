@@ -1,0 +1,106 @@
+"""The form on which a person answers a hold, and what its answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from prefect.input import RunInput
+from pydantic import Field, create_model
+
+from prefect_dispatch.errors import UsageError
+from prefect_dispatch.format.printable import printable, shorten
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.model.facts import Resolution
+
+RUN_AGAIN = "run again"
+STOP = "stop the job"
+SCRATCH = "start from scratch"
+CONTINUE = "continue from "
+MOST_SAVES = 50
+"""How many saves the form offers, the newest. Older ones can be named on the command line."""
+MOST_NOTE = 1000
+MOST_NAME = 100
+_WORDS = {RUN_AGAIN: Resolution.RUN_AGAIN, STOP: Resolution.STOP, SCRATCH: Resolution.FROM_SCRATCH}
+
+
+@dataclass(frozen=True)
+class HoldAnswer:
+    """What a person chose.
+
+    Attributes:
+        resolution: what is to happen.
+        publication: the save to go on from, where that is it.
+        who: the person's name, as they gave it.
+        note: why, for the record.
+    """
+
+    resolution: Resolution
+    publication: Publication | None = None
+    who: str = ""
+    note: str = ""
+
+
+def form_of(publications: Sequence[Publication]) -> type[RunInput]:
+    """The form of a hold. The choice has no default: an answer without one is refused by the server.
+
+    Every way on is one entry of one list, so that no combination of fields can contradict itself.
+
+    Args:
+        publications: the saves that can be gone on from, newest first.
+    """
+    saves = _labels(publications[:MOST_SAVES])
+    choices: Any = Literal[(RUN_AGAIN, *saves, SCRATCH, STOP)]
+    form: type[RunInput] = create_model(
+        "HoldAnswer",
+        __base__=RunInput,
+        choice=(
+            choices,
+            Field(
+                title="What is to happen",
+                description="Run again: by the rule, from the newest save. Nothing happens before you choose.",
+            ),
+        ),
+        note=(str, Field(default="", title="Note", description="Why, for the record", max_length=MOST_NOTE)),
+        name=(str, Field(default="", title="Your name", description="For the record", max_length=MOST_NAME)),
+    )
+    return form
+
+
+def read_answer(values: Mapping[str, Any], publications: Sequence[Publication]) -> HoldAnswer:
+    """Read what a person has filled in. The saves may be others than they were when the form was made.
+
+    Raises:
+        UsageError: the choice is none, or the save that it names is not there any more; the text says so.
+    """
+    choice = values.get("choice")
+    who, note = _line(values.get("name"), MOST_NAME), _line(values.get("note"), MOST_NOTE)
+    if isinstance(choice, str):
+        if choice in _WORDS:
+            return HoldAnswer(_WORDS[choice], None, who, note)
+        chosen = _labels(publications).get(choice)
+        if chosen is not None:
+            return HoldAnswer(Resolution.CONTINUE_FROM, chosen, who, note)
+        if choice.startswith(CONTINUE):
+            raise UsageError(f"{printable(choice, MOST_NAME)} is not possible: that save is not published any more")
+    raise UsageError(f"{shorten(choice)} is no answer; choose one of the form")
+
+
+def _labels(publications: Sequence[Publication]) -> dict[str, Publication]:
+    """The saves by the words that name each; where two have one epoch and step, by their paths too."""
+    counted: dict[str, int] = {}
+    for each in publications:
+        counted[_label(each)] = counted.get(_label(each), 0) + 1
+    return {
+        _label(each) if counted[_label(each)] == 1 else f"{_label(each)}, {printable(each.path)}": each
+        for each in publications
+    }
+
+
+def _label(publication: Publication) -> str:
+    return f"{CONTINUE}{publication.epoch} step {publication.step}"
+
+
+def _line(value: object, most: int) -> str:
+    return printable(value, most) if isinstance(value, str) else ""

@@ -1,0 +1,45 @@
+"""Flow ``poll_cessation`` by itself: what it says, what it notes, and what becomes of its own runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName
+from prefect.client.schemas.objects import FlowRun
+
+from prefect_dispatch.flows.poll_cessation import NAME
+from prefect_dispatch.supervisor.polls import POLL_CESSATION, last_poll
+from prefect_dispatch.tasks.held_runs import delete_old_polls
+from support.deployed import poll
+
+
+async def polls() -> list[FlowRun]:
+    async with get_client() as client:
+        return await client.read_flow_runs(flow_filter=FlowFilter(name=FlowFilterName(any_=[NAME])))
+
+
+async def delete(before: datetime) -> int:
+    async with get_client() as client:
+        return await delete_old_polls(client, NAME, before)
+
+
+def test_a_store_that_cannot_be_used_is_told_and_old_runs_that_went_well_are_deleted(operator):
+    # given
+    operator.runs.mkdir()
+    # when
+    bad = poll(operator, "nowhere", "checkpoint-store/nobody", str(operator.runs))
+    noted_of_bad = last_poll(str(operator.runs), POLL_CESSATION)
+    good = poll(operator)
+    young = operator.ask(lambda: delete(datetime.now(UTC) - timedelta(days=1)))
+    old = operator.ask(lambda: delete(datetime.now(UTC) + timedelta(minutes=1)))
+    # then
+    assert "not done: store 'nowhere' is neither a block" in bad.stdout, bad.stderr
+    assert "'checkpoint-store/nobody': Prefect has no block of that name" in bad.stdout
+    assert noted_of_bad is None
+    assert good.stdout.startswith("0 holds in 1 stores"), good.stderr
+    assert last_poll(str(operator.runs), POLL_CESSATION) is not None
+    assert young == 0
+    assert old >= 1
+    left = operator.ask(polls)
+    assert {run.state.name for run in left} == {"Failed"}
