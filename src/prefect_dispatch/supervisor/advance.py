@@ -460,7 +460,7 @@ class Supervisor:
         if root is not None:
             word = await asyncio.to_thread(root.last_word, epoch, submission.attempt(ended.restart))
             published = await asyncio.to_thread(root.published, submission.generation)
-        elif self._reports is not None:
+        if word is None and self._reports is not None:
             word = await asyncio.to_thread(self._reports.last_word, submission.attempt(ended.restart))
         cause = cause_of(ended, word)
         if cause is Cause.STOPPED and pending_too_long(opened, submission, self._clock.now()):
