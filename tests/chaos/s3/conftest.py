@@ -1,0 +1,53 @@
+"""A real S3 server, a place in its bucket for each test, and a proxy in front of it that makes faults."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from obstore.store import S3Store
+
+from support.s3.direct import Direct
+from support.s3.proxy import FaultProxy
+from support.s3.server import Server
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def client(s3_server: Server) -> Any:
+    return s3_server.client(tries=3)
+
+
+@pytest.fixture
+def direct(client: Any, s3_server: Server) -> Direct:
+    """A place of the test's own, reached past the proxy."""
+    return Direct(client, s3_server.bucket, f"faults-{next(_numbers)}")
+
+
+@pytest.fixture
+def proxy(s3_server: Server) -> Iterator[FaultProxy]:
+    place = urlsplit(s3_server.endpoint)
+    found = FaultProxy(str(place.hostname), int(place.port or 0))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def bare(proxy: FaultProxy, s3_server: Server, direct: Direct) -> S3Store:
+    """A client that tries once and is none of ours."""
+    return S3Store(
+        direct.bucket,
+        prefix=direct.prefix,
+        endpoint=proxy.endpoint,
+        access_key_id=s3_server.key,
+        secret_access_key=s3_server.secret,
+        region="us-east-1",
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True, "timeout": timedelta(seconds=2)},
+        retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=2)},
+    )
