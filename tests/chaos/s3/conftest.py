@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,8 +12,10 @@ import pytest
 from obstore.store import S3Store
 
 from support.s3.direct import Direct
+from support.s3.place import TOKEN, Place
 from support.s3.proxy import FaultProxy
 from support.s3.server import Server
+from support.s3.strikes import Sweep
 
 _numbers = itertools.count(1)
 
@@ -51,3 +53,14 @@ def bare(proxy: FaultProxy, s3_server: Server, direct: Direct) -> S3Store:
         client_options={"allow_http": True, "timeout": timedelta(seconds=2)},
         retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=2)},
     )
+
+
+@pytest.fixture
+def reach(s3_server: Server, client: Any) -> Callable[[], Place]:
+    """Makes places behind proxies of their own, whose clients are not patient."""
+    return lambda: Place.made(s3_server, client, f"faults-{next(_numbers)}")
+
+
+@pytest.fixture
+def sweep(reach: Callable[[], Place], s3_server: Server) -> Sweep[Place]:
+    return Sweep(reach, (s3_server.secret, TOKEN), lambda place: (place.proxy.endpoint, place.direct.bucket))

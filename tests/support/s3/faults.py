@@ -46,6 +46,13 @@ def hold_upload(exchange: Exchange) -> None:
     exchange.hold()
 
 
+def wait_and_serve(exchange: Exchange) -> None:
+    """The request is taken, and served when it is let go."""
+    exchange.body()
+    exchange.hold()
+    exchange.answer(exchange.forward())
+
+
 def strip_condition(exchange: Exchange) -> None:
     """The condition is ignored, as careless servers do. It is signed, so the proxy has to sign anew."""
     exchange.answer(exchange.forward(exchange.request.without("if-none-match")))
@@ -208,14 +215,19 @@ class Replay:
 
 @dataclass
 class RepeatPage:
-    """Every page of a listing is the one that came first, which says that another follows."""
+    """Every further page of a listing is its first one again, which says that another follows.
 
-    page: Response | None = None
+    Attributes:
+        first: the first page of each listing.
+    """
+
+    first: dict[str, Response] = field(default_factory=dict)
 
     def __call__(self, exchange: Exchange) -> None:
-        if self.page is None:
-            self.page = exchange.forward()
-        exchange.answer(self.page)
+        request = exchange.request
+        if not request.is_next_page:
+            self.first[request.key] = exchange.forward()
+        exchange.answer(self.first.get(request.key) or exchange.forward())
 
 
 @dataclass(frozen=True)

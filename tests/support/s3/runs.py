@@ -1,0 +1,172 @@
+"""``dispatch-job run`` by hand around a training, with its root on S3."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from prefect_dispatch.format.manifest import Manifest
+from prefect_dispatch.format.names import new_token
+from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.format.resume_choice import ResumeChoice
+from prefect_dispatch.format.saves import Saves
+from prefect_dispatch.format.submission import Notice, RestartSource, Submission
+from prefect_dispatch.stores.lineage_root import LineageRoot
+from support.environment import environment_without
+from support.root_faults import faults_of
+from support.s3 import trainer
+from support.s3.direct import Direct
+
+LINEAGE = "digits"
+PATIENCE = 90.0
+PROGRAM = Path(trainer.__file__)
+EVER = "/"
+"""A gate that is always open."""
+NEVER = "/never"
+"""A gate that never opens: the program waits until it is asked to exit, or killed."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended.
+
+    Args:
+        code: its exit code; negative for a signal.
+        output: what it printed.
+        errors: what it said on standard error.
+    """
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def told(self) -> str:
+        return self.output + self.errors
+
+    @property
+    def began_at(self) -> int | None:
+        """The step that the program went on from; None where it never ran."""
+        found = [line for line in self.output.splitlines() if line.startswith("begun at ")]
+        return int(found[0].removeprefix("begun at ")) if found else None
+
+
+@dataclass
+class Runs:
+    """One lineage on S3, and the wrappers that a test starts on it.
+
+    Args:
+        folder: a folder of the test's own.
+        direct: the root's place, past every proxy.
+        root: the same place as the tests themselves reach it, past every proxy.
+        environment: what a job needs to reach it through the proxy.
+        size: bytes of the big file of each save.
+    """
+
+    folder: Path
+    direct: Direct
+    root: LineageRoot
+    environment: dict[str, str]
+    size: int = 1000
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    tokens: dict[int, str] = field(default_factory=dict)
+
+    def submission(self, number: int, **changes: Any) -> Submission:
+        submission = Submission(
+            lineage=LINEAGE,
+            record="",
+            generation=0,
+            submission=number,
+            token=self.tokens.setdefault(number, new_token()),
+            root=self.direct.url,
+            choice=ResumeChoice(),
+            saves=Saves.decode({"kind": "marker"}),
+            identity={},
+            notice=Notice("TERM", timedelta(seconds=5)),
+            restart_source=RestartSource.ENVIRONMENT,
+            watch_interval=timedelta(seconds=0.05),
+        )
+        return replace(submission, **changes)
+
+    def attempt(self, number: int) -> str:
+        return self.submission(number).attempt(0)
+
+    def variables(self, **more: str) -> dict[str, str]:
+        inherited = environment_without("DISPATCH_", "SLURM_", "AWS_")
+        scratch = self.folder / "scratch"
+        scratch.mkdir(exist_ok=True)
+        return {**inherited, "DISPATCH_RESTART": "0", "TMPDIR": str(scratch), **self.environment, **more}
+
+    def start(
+        self, number: int = 1, until: int = trainer.STEPS, gate: str = EVER, variables: dict[str, str] | None = None, **changes: Any
+    ) -> subprocess.Popen[bytes]:
+        document = self.folder / f"submission-{number}.json"
+        document.write_bytes(self.submission(number, **changes).encode())
+        program = [sys.executable, "-S", "-E", str(PROGRAM), str(until), str(self.size), gate]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "prefect_dispatch.job", "run", "--submission", str(document), "--", *program],
+            env=self.variables(**(variables or {})),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.started.append(process)
+        return process
+
+    def end(self, process: subprocess.Popen[bytes]) -> Ended:
+        output, errors = process.communicate(timeout=PATIENCE)
+        return Ended(process.returncode, output.decode(), errors.decode())
+
+    def run(self, number: int = 1, **options: Any) -> Ended:
+        """Run one to its end."""
+        return self.end(self.start(number, **options))
+
+    def kill(self, process: subprocess.Popen[bytes]) -> Ended:
+        process.kill()
+        return self.end(process)
+
+    def steps(self, number: int | None = None) -> list[int]:
+        """The steps that are published, of one submission or of all."""
+        return [
+            publication.step
+            for publication in self.root.publications()
+            if number is None or publication.epoch.submission == number
+        ]
+
+    def check(self) -> None:
+        """What must hold at any moment: the root is sound, and every publication is whole and right, byte by byte."""
+        if not self.direct.keys(f"{LINEAGE}/"):
+            return
+        assert faults_of(self.root) == []
+        for publication in self.root.publications():
+            assert self.save(publication) == trainer.contents(publication.step, self.size), publication
+
+    def save(self, publication: Publication) -> dict[str, bytes]:
+        """The files of a publication as its manifest lists them, read past everything of ours."""
+        attempt = publication.path.split("/")[1]
+        manifests = [
+            Manifest.decode(self.direct.get(key), key) for key in self.direct.keys(f"{LINEAGE}/meta/{attempt}/saves/")
+        ]
+        (manifest,) = [found for found in manifests if found.publication == publication][:1]
+        place = f"{LINEAGE}/{publication.path}"
+        return {file.path: self.direct.get(f"{place}/{file.path}") for file in manifest.files}
+
+    def check_carried_on(self, number: int, began_at: int) -> None:
+        """A new activation resumes from that step, and takes the work to its end."""
+        ended = self.run(number)
+        assert ended.code == 0, ended.told
+        assert ended.began_at == began_at, ended.told
+        assert self.root.latest().publication == self.root.publications()[-1]
+        assert self.steps(number)[-1:] == [trainer.STEPS]
+        self.check()
+
+    def close(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
