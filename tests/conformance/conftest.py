@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,17 +15,26 @@ from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.posix import PosixStore
+from prefect_dispatch.stores.s3 import S3Store
+from prefect_dispatch.stores.s3_access import Credentials, S3Access, S3Patience
+from prefect_dispatch.stores.s3_place import S3Place
+from support.s3.server import Server
 
 
 @dataclass
 class Workbench:
     """A fresh store, and the hands of a program that writes and deletes files in it."""
 
-    store: PosixStore | MemoryStore
+    store: PosixStore | MemoryStore | S3Store
+    client: Any = None
 
     def write(self, path: str, content: bytes = b"weights") -> None:
         if isinstance(self.store, MemoryStore):
             self.store.write(path, content)
+            return
+        if isinstance(self.store, S3Store):
+            place = self.store.place
+            self.client.put_object(Bucket=place.bucket, Key=place.key(path), Body=content)
             return
         place = Path(self.store.location, path)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -31,6 +43,13 @@ class Workbench:
     def delete(self, path: str) -> None:
         if isinstance(self.store, MemoryStore):
             self.store.delete(path)
+        elif isinstance(self.store, S3Store):
+            place = self.store.place
+            keys = [place.key(path)]
+            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=f"{keys[0]}/")
+            keys += [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+            for key in keys:
+                self.client.delete_object(Bucket=place.bucket, Key=key)
         elif (place := Path(self.store.location, path)).is_dir():
             for entry in sorted(place.rglob("*"), reverse=True):
                 entry.rmdir() if entry.is_dir() else entry.unlink()
@@ -65,11 +84,32 @@ class Execution:
         return self.root.publish(self.epoch, self.attempt, path, step, identity=self.identity, **options)
 
 
-@pytest.fixture(params=["posix", "memory"])
+def access_to(server: Server, **patience: timedelta) -> S3Access:
+    """Access to a test's server as a block gives it."""
+    return S3Access(
+        server.endpoint,
+        "us-east-1",
+        lambda again: Credentials(server.key, server.secret),
+        patience=S3Patience(**patience),
+    )
+
+
+def new_bench(kind: str, request, folder: Path) -> Workbench:
+    """A fresh store of a kind."""
+    if kind == "posix":
+        return Workbench(PosixStore(folder / "root"))
+    if kind == "memory":
+        return Workbench(MemoryStore())
+    server: Server = request.getfixturevalue("s3_server")
+    place = S3Place(server.bucket, f"tests/{secrets.token_hex(8)}")
+    return Workbench(S3Store(place, access_to(server)), server.client())
+
+
+@pytest.fixture(params=["posix", "memory", "s3"])
 def bench(request, tmp_path) -> Workbench:
-    store = PosixStore(tmp_path / "root") if request.param == "posix" else MemoryStore()
-    store.probe()
-    return Workbench(store)
+    bench = new_bench(request.param, request, tmp_path)
+    bench.store.probe()
+    return bench
 
 
 @pytest.fixture

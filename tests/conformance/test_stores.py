@@ -12,6 +12,7 @@ import pytest
 from prefect_dispatch.errors import Absent, Exists, StoreError, Unpublishable
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.stores.documents import create_once, read_document
+from prefect_dispatch.stores.s3 import S3Store
 
 NAMES = [
     "a b",
@@ -190,7 +191,12 @@ class TestFiles:
     def test_an_empty_folder_has_no_files(self, bench):
         bench.store.make_folder("exec/a/17")
         bench.store.make_folder("exec/a/17")
-        assert bench.store.files("exec/a/17") == ()
+        if isinstance(bench.store, S3Store):
+            # A bucket has no folders, so that an empty one is none.
+            with pytest.raises(Absent):
+                bench.store.files("exec/a/17")
+        else:
+            assert bench.store.files("exec/a/17") == ()
 
     @pytest.mark.parametrize("path", ["", "..", "/etc/passwd", "exec/../../x"])
     def test_a_path_outside_the_root_is_refused(self, bench, path):

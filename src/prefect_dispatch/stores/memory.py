@@ -36,6 +36,10 @@ class MemoryStore:
         """What it calls itself."""
         return self._location
 
+    def local(self, path: str) -> str:
+        """A name for it; there are no files in memory."""
+        return f"{self._location}/{path}"
+
     def probe(self, make: bool = True) -> None:
         """Nothing can be wrong with it."""
 
@@ -95,11 +99,12 @@ class MemoryStore:
                 seen.append((entry, file.mtime_ns))
         return find_rewriting(seen)
 
-    def sync(self, path: str, files: Tuple[SavedFile, ...]) -> None:
+    def sync(self, path: str, files: Tuple[SavedFile, ...]) -> Tuple[SavedFile, ...]:
         """Check that the files are as listed; memory has no disk."""
         difference = self.difference(path, files)
         if difference:
             raise Absent(f"{self._location}/{path}: {difference}")
+        return files
 
     def copy(self, source: str, target: str, files: Tuple[SavedFile, ...]) -> None:
         """Copy a save."""

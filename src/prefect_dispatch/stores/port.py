@@ -89,6 +89,10 @@ class Store(Protocol):
         """The root as people and other processes write it: an absolute path or a URL."""
         ...
 
+    def local(self, path: str) -> str:
+        """Where a program of this machine finds a path of the root, absolute; a URL where it finds it nowhere."""
+        ...
+
     def probe(self, make: bool = True) -> None:
         """Find out, on first use, that the root can be written and keeps exclusive creation.
 
@@ -151,10 +155,14 @@ class Store(Protocol):
         """
         ...
 
-    def sync(self, path: str, files: Tuple[SavedFile, ...]) -> None:
+    def sync(self, path: str, files: Tuple[SavedFile, ...]) -> Tuple[SavedFile, ...]:
         """Make these files of a save and their folders durable, up to the root. Idempotent.
 
+        Returns:
+            The files as a manifest should list them: with the digests of what was sent, where they had to be sent.
+
         Raises:
+            Exists: other bytes are where the save would have to go, and what is there is never written over.
             Absent: a file is gone, or has another size than its entry.
             NotDurable: the disk refused. What it holds of these files is unknown from now on; a second sync that
                 succeeds proves nothing.

@@ -57,6 +57,10 @@ class PosixStore:
         """The root as an absolute path."""
         return self._root
 
+    def local(self, path: str) -> str:
+        """The same path below the root."""
+        return f"{self._root}/{path}"
+
     def probe(self, make: bool = True) -> None:
         """Make the root if it may, try exclusive creation and links in ``tmp/``, and sweep what is old there."""
         if sys.getfilesystemencoding().lower().replace("-", "") != "utf8":
@@ -102,9 +106,10 @@ class PosixStore:
         """Say how a save differs from a list of its files."""
         return find_difference(self._root, path, files)
 
-    def sync(self, path: str, files: Tuple[SavedFile, ...]) -> None:
+    def sync(self, path: str, files: Tuple[SavedFile, ...]) -> Tuple[SavedFile, ...]:
         """Make a save durable."""
         sync_files(self._root, path, files)
+        return files
 
     def copy(self, source: str, target: str, files: Tuple[SavedFile, ...]) -> None:
         """Copy a save."""

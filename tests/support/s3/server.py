@@ -1,4 +1,4 @@
-"""Real S3 servers on the loopback: started on ports of their own, ready when they keep an object, stopped by their pid."""
+"""Real S3 servers on the loopback, each on ports of its own: ready when it keeps an object, stopped by its pid."""
 
 from __future__ import annotations
 

@@ -55,6 +55,10 @@ class ParkedStore:
         """Where it is, for people."""
         return self._store.location
 
+    def local(self, path: str) -> str:
+        """See the port."""
+        return self._store.local(path)
+
     def probe(self, make: bool = True) -> None:
         """See the port."""
         self.change("probe", lambda: self._store.probe(make))
@@ -79,9 +83,10 @@ class ParkedStore:
         """See the port."""
         return self.look(f"compare {path}", lambda: self._store.difference(path, files))
 
-    def sync(self, path: str, files: tuple[SavedFile, ...]) -> None:
+    def sync(self, path: str, files: tuple[SavedFile, ...]) -> tuple[SavedFile, ...]:
         """See the port."""
         self.change(f"sync {path}", lambda: self._store.sync(path, files))
+        return files
 
     def copy(self, source: str, target: str, files: tuple[SavedFile, ...]) -> None:
         """See the port."""
@@ -116,7 +121,7 @@ class ParkedStore:
         stage.note(what if result is None or isinstance(result, bytes) else f"{what}: {_describe(result)}")
         return result
 
-    def change(self, what: str, effect: Callable[[], None], tell: Callable[[], None] | None = None) -> None:
+    def change(self, what: str, effect: Callable[[], object], tell: Callable[[], None] | None = None) -> None:
         """Make a call that changes something, and lose its answer now and then."""
         stage = self._stage
         stage.pause()

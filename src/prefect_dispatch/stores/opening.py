@@ -1,0 +1,45 @@
+"""Opening a store: from what people write to the store behind it, whose libraries are loaded then and not before."""
+
+from __future__ import annotations
+
+import os
+
+from prefect_dispatch.errors import UsageError
+from prefect_dispatch.format.printable import printable
+from prefect_dispatch.stores.port import Store
+
+URL = "://"
+
+
+def is_url(location: str) -> bool:
+    """Whether a root is a URL, and not a folder."""
+    return URL in location
+
+
+def open_store(location: str) -> Store:
+    """The store at a place. Nothing is asked or made yet.
+
+    Args:
+        location: a folder, or ``s3://bucket/prefix``.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if not is_url(location):
+        from prefect_dispatch.stores.posix import PosixStore
+
+        return PosixStore(location)
+    if not location.startswith("s3://"):
+        raise UsageError(
+            f"root {printable(location)!r} is of a kind that there is not; use a folder or s3://BUCKET/PREFIX"
+        )
+    from prefect_dispatch.stores.s3 import S3Store
+    from prefect_dispatch.stores.s3_access import access_for
+    from prefect_dispatch.stores.s3_place import S3Place
+
+    return S3Store(S3Place.parse(location), access_for(location))
+
+
+def join_root(root: str, name: str) -> str:
+    """A place below a root."""
+    return f"{root.rstrip('/')}/{name}" if is_url(root) else os.path.join(root, name)

@@ -1,0 +1,118 @@
+"""The errors of the S3 clients, as what they mean: the one place where they become ours.
+
+Nothing of a server's answer is shown but its status and code: some servers tell what they were sent, tokens included.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Optional
+
+from prefect_dispatch.format.dataclass import dataclass
+from prefect_dispatch.format.printable import printable
+
+
+class Meaning(enum.Enum):
+    """What became of a request."""
+
+    ABSENT = "absent"
+    """There is no such object, and the server says so."""
+    EXISTS = "exists"
+    """The name is taken; nothing was changed."""
+    CONFLICT = "conflict"
+    """Another request for the same name was under way; nothing was changed."""
+    DENIED = "denied"
+    """The credentials are wrong, have expired or do not allow it."""
+    NO_BUCKET = "no bucket"
+    """There is no such bucket."""
+    UNANSWERED = "unanswered"
+    """Nobody knows whether it had its effect."""
+    REFUSED = "refused"
+    """The server will not do that, however often it is asked."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request that failed.
+
+    Args:
+        meaning: what became of it.
+        text: the same in words, fit to be shown.
+    """
+
+    meaning: Meaning
+    text: str
+
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
+_BY_CODE = {
+    "NoSuchKey": Meaning.ABSENT,
+    "NoSuchBucket": Meaning.NO_BUCKET,
+    "PreconditionFailed": Meaning.EXISTS,
+    "ConditionalRequestConflict": Meaning.CONFLICT,
+    "OperationAborted": Meaning.CONFLICT,
+    "RequestTimeTooSkewed": Meaning.DENIED,
+    "ExpiredToken": Meaning.DENIED,
+    "ExpiredTokenException": Meaning.DENIED,
+    "InvalidToken": Meaning.DENIED,
+    "TokenRefreshRequired": Meaning.DENIED,
+    "InvalidAccessKeyId": Meaning.DENIED,
+    "SignatureDoesNotMatch": Meaning.DENIED,
+    "AccessDenied": Meaning.DENIED,
+    "RequestTimeout": Meaning.UNANSWERED,
+    "SlowDown": Meaning.UNANSWERED,
+}
+_BY_STATUS = {401: Meaning.DENIED, 403: Meaning.DENIED, 409: Meaning.CONFLICT, 412: Meaning.EXISTS}
+_CLOCK = "RequestTimeTooSkewed"
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What an error of obstore, or of s3fs and botocore below it, means."""
+    text = str(error)
+    response = getattr(error.__cause__ or error, "response", None)
+    if isinstance(response, dict):
+        status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
+        code = str(response.get("Error", {}).get("Code", ""))
+        return _of_answer(status, code)
+    found = _STATUS.search(text)
+    if found is not None:
+        named = _CODE.search(text)
+        return _of_answer(int(found.group(1)), named.group(1) if named is not None else "")
+    return Failure(Meaning.UNANSWERED, _describe_silence(error, text))
+
+
+def _of_answer(status: int, code: str) -> Failure:
+    code = printable(code, 64)
+    text = f"the server answered {status}{f' {code}' if code and code != str(status) else ''}"
+    meaning: Optional[Meaning] = _BY_CODE.get(code) or _BY_STATUS.get(status)
+    if meaning is None:
+        # A 404 that does not say what is missing may be a proxy's: it does not tell that the object is not there.
+        meaning = Meaning.REFUSED if 300 <= status < 500 and status not in (404, 408, 429) else Meaning.UNANSWERED
+    if code == _CLOCK:
+        text += "; this host's clock is wrong"
+    return Failure(meaning, text)
+
+
+def _describe_silence(error: BaseException, text: str) -> str:
+    """Why there is no answer, by the words that the clients use for it."""
+    lower = text.lower()
+    for word, told in (
+        ("timed out", "it did not answer in time"),
+        ("timedout", "it did not answer in time"),
+        ("read timeout", "it did not answer in time"),
+        ("connect timeout", "it did not answer in time"),
+        ("dns", "its host's name is not known"),
+        ("name or service not known", "its host's name is not known"),
+        ("connection refused", "nobody listens there"),
+        ("connectionrefused", "nobody listens there"),
+        ("certificate", "its certificate is not trusted"),
+        ("invalid list response", "it answered with what is no listing"),
+        ("error decoding response body", "its answer broke off"),
+        ("end of file before message", "its answer broke off"),
+        ("connection closed", "its answer broke off"),
+    ):
+        if word in lower:
+            return told
+    return f"it could not be asked ({type(error).__name__})"

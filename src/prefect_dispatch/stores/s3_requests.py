@@ -1,0 +1,298 @@
+"""Requests to one bucket, each bounded in time and tried again where that is safe."""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Callable, Iterator, List, NoReturn, Optional, Tuple, TypeVar
+
+from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable
+from prefect_dispatch.format.dataclass import dataclass
+from prefect_dispatch.format.printable import printable
+from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_errors import Failure, Meaning, failure_of
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store as Bucket
+
+PAGE = 1000
+"""How many keys one answer to a listing has."""
+_FIRST_DELAY = 0.1
+_LONGEST_DELAY = 5.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An object as a listing shows it.
+
+    Args:
+        key: its whole key.
+        size: its bytes.
+        changed: when it was written, by the server's clock.
+    """
+
+    key: str
+    size: int
+    changed: datetime
+
+
+class S3Requests:
+    """What is asked of one bucket.
+
+    Every method raises StoreUnreachable where the bucket is not there or the credentials do not open it, and StoreError
+    where the server fails.
+
+    Args:
+        bucket: its name.
+        access: how its server is reached.
+    """
+
+    def __init__(self, bucket: str, access: S3Access) -> None:
+        self.bucket = bucket
+        self.access = access
+        self._client: Optional[Bucket] = None
+
+    def describe(self, key: str) -> str:
+        """An object as people find it."""
+        return f"s3://{self.bucket}/{printable(key)} at {self.access.endpoint}"
+
+    def create(self, key: str, content: bytes) -> None:
+        """Create an object that must not be there.
+
+        Raises:
+            Exists: it is there, and it is not known to be ours. An empty one never is: who does not mind whose name it
+                is takes that for success.
+            StoreError: it may or may not have been created.
+        """
+        import obstore
+
+        client = self._open()
+        lost = False
+
+        def put() -> None:
+            obstore.put(client, key, content, mode="create", use_multipart=False)
+
+        for failure in self._tries(put, key):
+            if failure.meaning is Meaning.EXISTS:
+                # Where an answer of ours was lost, what is there may be ours. Each writer's content is its own.
+                if lost and content and self.read(key, len(content)) == content:
+                    return
+                raise Exists(f"{self.describe(key)} is there already")
+            lost = lost or failure.meaning is Meaning.UNANSWERED
+            if failure.meaning not in (Meaning.UNANSWERED, Meaning.CONFLICT):
+                self._refuse(failure, key)
+        # Only left without a failure.
+
+    def read(self, key: str, most: int) -> bytes:
+        """Read an object, or the first ``most + 1`` bytes of what is longer.
+
+        Raises:
+            Absent: it is not there.
+        """
+        import obstore
+
+        client = self._open()
+
+        def get() -> bytes:
+            answer = obstore.get(client, key)
+            size = int(answer.meta["size"])
+            if size > most + 1:
+                return bytes(obstore.get_range(client, key, start=0, end=most + 1))
+            content = bytes(answer.bytes())
+            if len(content) != size:
+                raise ConnectionError("end of file before message length reached")
+            return content
+
+        return self._ask(get, key)
+
+    def size(self, key: str) -> int:
+        """The size of an object.
+
+        Raises:
+            Absent: it is not there.
+        """
+        import obstore
+
+        client = self._open()
+
+        def head() -> Optional[int]:
+            try:
+                return int(obstore.head(client, key)["size"])
+            except FileNotFoundError:
+                return None
+
+        size = self._ask(head, key)
+        if size is None:
+            # An answer to HEAD has no words: whether the object or the bucket is missing is told to who reads.
+            self.read(key, 0)
+            raise StoreError(f"{self.describe(key)} came while it was looked at; look again")
+        return size
+
+    def listed(self, folder: str, after: str = "") -> Iterator[List[Listed]]:
+        """List all objects below a folder's key, a page at a time, in the server's order.
+
+        Args:
+            folder: the key, without '/' at its end; empty for the whole bucket.
+            after: the key behind which it begins.
+
+        Raises:
+            StoreError: it failed on the way, or the server's pages repeat themselves.
+        """
+        import obstore
+
+        client = self._open()
+        last = after
+        tries = _Tries(self.access)
+        while True:
+            try:
+                for page in obstore.list(client, folder or None, offset=last or None, chunk_size=PAGE):
+                    listed = [Listed(str(one["path"]), int(one["size"]), one["last_modified"]) for one in page]
+                    if not listed:
+                        continue
+                    if last and any(one.key == last for one in listed):
+                        raise StoreError(f"the listing of {self.describe(folder)} repeats itself; use another server")
+                    last = listed[-1].key
+                    yield listed
+                return
+            except StoreError:
+                raise
+            except Exception as error:
+                # What came so far stands: the next try begins behind it.
+                self._after_failure(failure_of(error), folder, tries)
+
+    def keys(self, folder: str) -> List[str]:
+        """All keys below a folder's, in the server's order: with nothing else of them, for a very long ledger."""
+        import obstore
+
+        client = self._open()
+
+        def list_all() -> List[str]:
+            pages = obstore.list(client, folder or None, chunk_size=PAGE)
+            return [str(one["path"]) for page in pages for one in page]
+
+        keys = self._ask(list_all, folder)
+        if len(set(keys)) != len(keys):
+            raise StoreError(f"the listing of {self.describe(folder)} repeats itself; use another server")
+        return keys
+
+    def children(self, folder: str) -> Tuple[List[str], List[str]]:
+        """The keys of the objects, and of the folders, that lie in a folder itself."""
+        import obstore
+
+        client = self._open()
+        found = self._ask(lambda: obstore.list_with_delimiter(client, folder or None), folder)
+        return [str(one["path"]) for one in found["objects"]], [str(prefix) for prefix in found["common_prefixes"]]
+
+    def delete(self, key: str) -> None:
+        """Delete an object. One that is absent is no error."""
+        import obstore
+
+        client = self._open()
+        try:
+            self._ask(lambda: obstore.delete(client, key), key)
+        except Absent:
+            pass
+
+    def copy(self, key: str, target: str) -> None:
+        """Copy an object to another key, within the server.
+
+        Raises:
+            Absent: it is not there.
+        """
+        import obstore
+
+        client = self._open()
+        self._ask(lambda: obstore.copy(client, key, target), key)
+
+    def _open(self) -> Bucket:
+        if self._client is None:
+            try:
+                self._client = self.access.bucket(self.bucket)
+            except ImportError as error:
+                raise StoreUnreachable(
+                    f"s3://{self.bucket}: {error.name} is not installed here; pip install obstore s3fs"
+                ) from None
+            except OSError as error:
+                raise StoreUnreachable(f"s3://{self.bucket}: {error.strerror or error}; see AWS_CA_BUNDLE") from None
+        return self._client
+
+    def _ask(self, request: Callable[[], T], key: str) -> T:
+        """Make a request that may be made again."""
+        answers: List[T] = []
+        for failure in self._tries(lambda: answers.append(request()), key):
+            if failure.meaning is Meaning.ABSENT:
+                raise Absent(f"{self.describe(key)} is not there")
+            if failure.meaning not in (Meaning.UNANSWERED, Meaning.CONFLICT):
+                self._refuse(failure, key)
+        return answers[0]
+
+    def _tries(self, request: Callable[[], None], key: str) -> Iterator[Failure]:
+        """Make a request until it succeeds or its time is over; each failure but the last is the caller's to judge."""
+        tries = _Tries(self.access)
+        while True:
+            try:
+                request()
+                return
+            except StoreUnreachable:
+                raise
+            except Exception as error:
+                failure = failure_of(error)
+            if failure.meaning not in (Meaning.DENIED, Meaning.NO_BUCKET):
+                yield failure
+            self._after_failure(failure, key, tries)
+
+    def _after_failure(self, failure: Failure, key: str, tries: _Tries) -> None:
+        """Wait for the next try, or give up."""
+        if failure.meaning is Meaning.DENIED and tries.may_renew():
+            return
+        if failure.meaning not in (Meaning.UNANSWERED, Meaning.CONFLICT) or not tries.wait():
+            self._refuse(failure, key)
+
+    def _refuse(self, failure: Failure, key: str) -> NoReturn:
+        what = self.describe(key)
+        if failure.meaning is Meaning.NO_BUCKET:
+            raise StoreUnreachable(
+                f"bucket {self.bucket!r} is not at {self.access.endpoint}; create it, or name another in the root"
+            )
+        if failure.meaning is Meaning.DENIED:
+            raise StoreUnreachable(
+                f"{what}: {failure.text}; the credentials do not open it: check the key, its expiry and its permissions"
+            )
+        if failure.meaning is Meaning.ABSENT:
+            raise Absent(f"{what} is not there")
+        if failure.meaning is Meaning.REFUSED:
+            raise StoreError(f"{what}: {failure.text}; check endpoint, region and bucket")
+        raise StoreError(f"{what}: {failure.text}; whether the request had its effect is not known, try again")
+
+
+class _Tries:
+    """How long one request is tried again.
+
+    Args:
+        access: whose patience it has.
+    """
+
+    def __init__(self, access: S3Access) -> None:
+        self._access = access
+        self._until = time.monotonic() + access.patience.retry.total_seconds()
+        self._delay = _FIRST_DELAY
+        self._renewed = False
+
+    def may_renew(self) -> bool:
+        """Whether other credentials have come, which is looked for once."""
+        if self._renewed:
+            return False
+        self._renewed = True
+        return self._access.renew()
+
+    def wait(self) -> bool:
+        """Wait a moment, longer each time. Answers no, at once, when the time is over."""
+        delay = self._delay * random.uniform(0.5, 1.0)
+        if time.monotonic() + delay > self._until:
+            return False
+        time.sleep(delay)
+        self._delay = min(2 * self._delay, _LONGEST_DELAY)
+        return True
