@@ -1,4 +1,4 @@
-"""A root on S3 as it is reached three ways: by our store through a proxy, by our store past it, and by another client."""
+"""A root on S3 as it is reached: by our store through a proxy, by our store past it, and by another client."""
 
 from __future__ import annotations
 

@@ -102,7 +102,12 @@ class Runs:
         return {**inherited, "DISPATCH_RESTART": "0", "TMPDIR": str(scratch), **self.environment, **more}
 
     def start(
-        self, number: int = 1, until: int = trainer.STEPS, gate: str = EVER, variables: dict[str, str] | None = None, **changes: Any
+        self,
+        number: int = 1,
+        until: int = trainer.STEPS,
+        gate: str = EVER,
+        variables: dict[str, str] | None = None,
+        **changes: Any,
     ) -> subprocess.Popen[bytes]:
         document = self.folder / f"submission-{number}.json"
         document.write_bytes(self.submission(number, **changes).encode())

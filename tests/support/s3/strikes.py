@@ -37,8 +37,8 @@ class Act(Generic[P]):
     Args:
         name: for people.
         do: does it, through the proxy; returns what the check gets.
-        check: looks past the proxy at what has become of it. It gets the place, what ``do`` returned, and the error that
-            ended it, or None; and fails where something is lost, half done, or not as it was returned.
+        check: looks past the proxy at what has become of it. It gets the place, what ``do`` returned, and the error
+            that ended it, or None; and fails where something is lost, half done, or not as it was returned.
         prepare: done past the proxy before it.
         seconds: how long it may take at most, whatever hangs.
         forbidden: errors by which it must never end, though the tree has them below those that are allowed.
@@ -152,6 +152,7 @@ class Sweep(Generic[P]):
                 assert took < act.seconds, f"it took {took:.1f} s"
             if error is not None:
                 self._check_error(place, act, error)
+                assert not kind.overcome, f"a client that tries again gets over it: {error}"
             act.check(place, returned, error)
 
     def _check_error(self, place: P, act: Act[P], error: DispatchError) -> None:

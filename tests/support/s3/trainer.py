@@ -1,7 +1,7 @@
-"""A training whose saves have a big file that is derived from the step, so that a torn or foreign one shows at once.
+"""A training whose saves have a big file that is derived from the step: a torn or foreign one shows at once.
 
-Run as ``trainer.py UNTIL BYTES GATE``. It goes on from what it is told to resume from, after a look at every byte of it,
-saves after each step, and after step UNTIL waits until the file GATE is there or until it is asked to exit.
+Run as ``trainer.py UNTIL BYTES GATE``. It goes on from what it is told to resume from, after a look at every byte of
+it, saves after each step, and after step UNTIL waits until the file GATE is there or until it is asked to exit.
 """
 
 from __future__ import annotations
