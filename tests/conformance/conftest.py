@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,7 @@ from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.stores.s3 import S3Store
-from prefect_dispatch.stores.s3_access import Credentials, S3Access, S3Patience
-from prefect_dispatch.stores.s3_place import S3Place
+from support.s3.access import new_url, store_at
 from support.s3.server import Server
 
 
@@ -84,16 +81,6 @@ class Execution:
         return self.root.publish(self.epoch, self.attempt, path, step, identity=self.identity, **options)
 
 
-def access_to(server: Server, **patience: timedelta) -> S3Access:
-    """Access to a test's server as a block gives it."""
-    return S3Access(
-        server.endpoint,
-        "us-east-1",
-        lambda again: Credentials(server.key, server.secret),
-        patience=S3Patience(**patience),
-    )
-
-
 def new_bench(kind: str, request, folder: Path) -> Workbench:
     """A fresh store of a kind."""
     if kind == "posix":
@@ -101,8 +88,7 @@ def new_bench(kind: str, request, folder: Path) -> Workbench:
     if kind == "memory":
         return Workbench(MemoryStore())
     server: Server = request.getfixturevalue("s3_server")
-    place = S3Place(server.bucket, f"tests/{secrets.token_hex(8)}")
-    return Workbench(S3Store(place, access_to(server)), server.client())
+    return Workbench(store_at(server, new_url(server)), server.client())
 
 
 @pytest.fixture(params=["posix", "memory", "s3"])

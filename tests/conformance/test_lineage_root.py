@@ -29,6 +29,7 @@ from prefect_dispatch.format.names import attempt_of, decode_part, encode_part, 
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.lineage_root import LineageRoot
+from prefect_dispatch.stores.s3 import S3Store
 
 
 class TestPrepare:
@@ -133,7 +134,9 @@ class TestStart:
         started = root.started(execution.attempt)
         assert (started.epoch, started.identity) == (execution.epoch, {"seed": "7"})
         assert started.details == {"host": "node1"}
-        assert bench.store.folders("exec") == [execution.attempt]
+        # A bucket has no folders; a program's own is on its machine then.
+        made = [] if isinstance(bench.store, S3Store) else [execution.attempt]
+        assert bench.store.folders("exec") == made
 
     def test_an_attempt_starts_once(self, root, begin):
         execution = begin()

@@ -22,10 +22,13 @@ from prefect_dispatch.format.saves import Saves
 from prefect_dispatch.format.submission import Notice, RestartSource, Submission
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
+from prefect_dispatch.stores.s3 import S3Store
 from support.environment import environment_without
+from support.s3.access import new_url, store_at
+from support.s3.server import Server
 from support.waiting import until
 
-PATIENCE = 20.0
+PATIENCE = 40.0
 
 
 class JobBench:
@@ -143,6 +146,38 @@ class JobBench:
             process.communicate()
 
 
+class BucketBench(JobBench):
+    """The same with its root in a bucket, and a workplace in the test's own folder."""
+
+    def __init__(self, folder: Path, compiled: Path, server: Server) -> None:
+        super().__init__(folder, compiled)
+        self.server = server
+        self.url = new_url(server, "jobs")
+        self.workplaces = folder / "workplaces"
+
+    @property
+    def store(self) -> S3Store:
+        return store_at(self.server, f"{self.url}/{self.lineage}")
+
+    @property
+    def lineage_root(self) -> LineageRoot:
+        return LineageRoot(self.store)
+
+    def submission(self, number: int = 1, saves: dict[str, Any] | None = None, **changes: Any) -> Submission:
+        return super().submission(number, saves, **{"root": self.url, **changes})
+
+    def environment(self, **variables: str | None) -> dict[str, str]:
+        own: dict[str, str | None] = {**self.server.environment(), "DISPATCH_WORKPLACE": str(self.workplaces)}
+        inherited = super().environment(**{**own, **variables})
+        return {name: value for name, value in inherited.items() if name in variables or name not in ("AWS_PROFILE",)}
+
+    def workplace(self, number: int = 1) -> Path:
+        return self.workplaces / f"dispatch-{self.lineage}-{self.attempt(number)}"
+
+    def exec_folder(self, number: int = 1) -> Path:
+        return self.workplace(number) / "exec" / self.attempt(number)
+
+
 def finish(process: subprocess.Popen[bytes]) -> subprocess.CompletedProcess[bytes]:
     output, errors = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
@@ -164,6 +199,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def job(tmp_path: Path, compiled: Path) -> Iterator[JobBench]:
     bench = JobBench(tmp_path, compiled)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def bucket_job(tmp_path: Path, compiled: Path, s3_server: Server) -> Iterator[BucketBench]:
+    bench = BucketBench(tmp_path, compiled, s3_server)
     yield bench
     bench.close()
 

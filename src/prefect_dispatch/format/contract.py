@@ -16,13 +16,15 @@ RESUME_FROM = "DISPATCH_RESUME_FROM"
 RESUME_STEP = "DISPATCH_RESUME_STEP"
 RESUME_STATE = "DISPATCH_RESUME_STATE"
 DEADLINE = "DISPATCH_DEADLINE"
+WORKPLACE = "DISPATCH_WORKPLACE"
+"""For the wrapper the folder of all workplaces; for the program its own one, empty where the root is a folder."""
 
 SUBMISSION = "DISPATCH_SUBMISSION"
 """Path of the submission document; for the wrapper, not for the program."""
 RESTART = "DISPATCH_RESTART"
 """The restart R, where the submission says so; for the wrapper, not for the program."""
 PREFIX = "DISPATCH_"
-VARIABLES = (LINEAGE, ATTEMPT, EPOCH, ROOT, EXEC_DIR, RESUME_FROM, RESUME_STEP, RESUME_STATE, DEADLINE)
+VARIABLES = (LINEAGE, ATTEMPT, EPOCH, ROOT, EXEC_DIR, RESUME_FROM, RESUME_STEP, RESUME_STATE, DEADLINE, WORKPLACE)
 """What the program is told, and nothing else of ``DISPATCH_*``."""
 
 
@@ -34,11 +36,12 @@ class Contract:
         lineage: the lineage's name.
         attempt: this execution's token.
         epoch: this execution's epoch.
-        root: the lineage's own root, absolute.
+        root: the lineage's own root, absolute; or its URL.
         exec_dir: the folder that belongs to this execution alone, absolute.
         resume_from: the imported save to go on from, absolute; None at a start from scratch.
         resume_step: its step; None at a start from scratch.
         resume_state: the program's own state string of that save, else empty.
+        workplace: where this execution's saves lie on its machine, absolute; empty where the root is a folder.
     """
 
     lineage: str
@@ -49,6 +52,7 @@ class Contract:
     resume_from: Optional[str] = None
     resume_step: Optional[int] = None
     resume_state: str = ""
+    workplace: str = ""
 
     def environment(self, inherited: Mapping[str, str]) -> Dict[str, str]:
         """The program's environment: what was inherited, less any ``DISPATCH_*``, plus the contract.
@@ -72,4 +76,5 @@ class Contract:
             RESUME_STEP: "" if self.resume_step is None else str(self.resume_step),
             RESUME_STATE: self.resume_state,
             DEADLINE: "",
+            WORKPLACE: self.workplace,
         }

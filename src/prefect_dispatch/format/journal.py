@@ -27,6 +27,9 @@ class JournalKind(enum.Enum):
     """``line``, ``reason``: a message that could not be taken."""
     FAULT = "fault"
     """``text``: looking for saves or publishing one failed."""
+    TRANSFER = "transfer"
+    """``direction`` (``upload`` or ``download``), ``path``, ``done``, ``total``: how many bytes of a save have arrived.
+    Of transfers that take their time, now and then."""
     NOTICE = "notice"
     """``signal``, ``cause``, ``period_seconds``: the program was asked to save and exit."""
     EXIT = "exit"
@@ -40,6 +43,9 @@ class ExitReason(enum.Enum):
     """The execution could not start; the exit code says why."""
     PROGRAM = "program"
     """The program ended by itself."""
+    TRANSFER = "transfer"
+    """``direction`` (``upload`` or ``download``), ``path``, ``done``, ``total``: how many bytes of a save have arrived.
+    Of transfers that take their time, now and then."""
     NOTICE = "notice"
     """The program ended within its notice period, or was not started because the notice came first."""
     KILLED = "killed"

@@ -27,6 +27,7 @@ SHORT_BYTES = 64
 
 _NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-([0-9a-f]{16})\.json\Z")
 _HEX = re.compile(r"[0-9a-f]{16}\Z")
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class SavedFile:
         mtime_ns: modification time in nanoseconds since 1970; see :func:`find_rewriting`.
         link: the target, where the entry is a symbolic link that stays inside the save; else None.
         digest: what :func:`digest_of` says of its bytes, where it is short; else None, as in older manifests.
+        sha256: the sha256 of its bytes in 64 hexadecimal digits, where they were sent to an object store; else None.
     """
 
     path: str
@@ -46,6 +48,12 @@ class SavedFile:
     mtime_ns: int
     link: Optional[str] = None
     digest: Optional[str] = None
+    sha256: Optional[str] = None
+
+    @property
+    def as_listed(self) -> SavedFile:
+        """The entry as a listing of the files makes it, which reads none of the longer ones."""
+        return SavedFile(self.path, self.size, self.mtime_ns, self.link, self.digest)
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,8 @@ class Manifest:
                 entry["link"] = file.link
             if file.digest is not None:
                 entry["digest"] = file.digest
+            if file.sha256 is not None:
+                entry["sha256"] = file.sha256
             files.append(entry)
         return encode(
             {
@@ -237,7 +247,10 @@ def _decode_file(entry: Any, what: str) -> SavedFile:
     digest = entry.get("digest")
     if digest is not None and (not isinstance(digest, str) or not _HEX.match(digest)):
         raise MalformedDocument(f"{what} has digest = {shorten(digest)}, which is not 16 hexadecimal digits")
-    return SavedFile(path, size, field(entry, "mtime_ns", int, what), link, digest)
+    sha256 = entry.get("sha256")
+    if sha256 is not None and (not isinstance(sha256, str) or not _SHA256.match(sha256)):
+        raise MalformedDocument(f"{what} has sha256 = {shorten(sha256)}, which is not 64 hexadecimal digits")
+    return SavedFile(path, size, field(entry, "mtime_ns", int, what), link, digest, sha256)
 
 
 def _check_together(files: Sequence[SavedFile], what: str) -> None:

@@ -65,6 +65,9 @@ class Submission:
         root_prepared: whether the lineage's root was made already, so that one that is not there is an outage.
         watch_interval: how often saves are looked for.
         scan_timeout: how long one look may take.
+        workplace: the folder of all workplaces on the job's machines, where the root is a URL; empty for the machine's
+            own choice.
+        record_root: where the helper's last word goes too, where the root is out of the supervisor's reach; else empty.
     """
 
     lineage: str
@@ -81,6 +84,8 @@ class Submission:
     root_prepared: bool = False
     watch_interval: timedelta = timedelta(seconds=5)
     scan_timeout: timedelta = timedelta(seconds=60)
+    workplace: str = ""
+    record_root: str = ""
 
     def epoch(self, restart: int) -> Epoch:
         """The epoch of this submission's execution number ``restart``."""
@@ -109,6 +114,8 @@ class Submission:
                 "root_prepared": self.root_prepared,
                 "watch_interval": _seconds(self.watch_interval),
                 "scan_timeout": _seconds(self.scan_timeout),
+                "workplace": self.workplace,
+                "record_root": self.record_root,
             }
         )
 
@@ -133,8 +140,11 @@ class Submission:
             if name not in _KNOWN:
                 raise UsageError(f"unknown field {name!r}; it has {', '.join(sorted(_KNOWN))}")
         root = field(document, "root", str, what)
-        if not os.path.isabs(root) or "\0" in root:
-            raise UsageError(f"root {root!r} is not an absolute path")
+        _check_place("root", root)
+        others = {name: field({name: "", **document}, name, str, what) for name in ("workplace", "record_root")}
+        for name, place in others.items():
+            if place:
+                _check_place(name, place, may_be_url=name == "record_root")
         generation = field(document, "generation", int, what)
         submission = field(document, "submission", int, what)
         if not 0 <= generation <= MAX_GENERATION or not 1 <= submission <= MAX_SUBMISSION:
@@ -160,6 +170,8 @@ class Submission:
             "root_prepared" in document and field(document, "root_prepared", bool, what),
             _positive(document, "watch_interval", cls.watch_interval),
             _positive(document, "scan_timeout", cls.scan_timeout),
+            others["workplace"],
+            others["record_root"],
         )
 
 
@@ -180,7 +192,14 @@ _KNOWN = {
     "root_prepared",
     "watch_interval",
     "scan_timeout",
+    "workplace",
+    "record_root",
 }
+
+
+def _check_place(name: str, place: str, may_be_url: bool = True) -> None:
+    if "\0" in place or not (os.path.isabs(place) or (may_be_url and place.startswith("s3://"))):
+        raise UsageError(f"{name} {place!r} is not an absolute path{' or s3://BUCKET/PREFIX' if may_be_url else ''}")
 
 
 def _notice(document: Mapping[str, Any], what: str) -> Notice:

@@ -11,6 +11,7 @@ from prefect_dispatch.format import contract
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import MAX_RESTART, Epoch
 from prefect_dispatch.format.submission import RestartSource, Submission
+from prefect_dispatch.stores.opening import is_url, join_root
 
 _SLURM_RESTART = "SLURM_RESTART_COUNT"
 _RESTART = re.compile(r"(0|[1-9][0-9]{0,5})\Z")
@@ -69,7 +70,16 @@ class Assignment:
     @property
     def root(self) -> str:
         """The lineage's own root."""
-        return os.path.join(self.submission.root, self.submission.lineage)
+        return join_root(self.submission.root, self.submission.lineage)
+
+    def workplace(self, environment: Mapping[str, str]) -> str:
+        """Where this execution's saves lie on this machine; empty where the root is a folder."""
+        if not is_url(self.submission.root):
+            return ""
+        from prefect_dispatch.stores.workplace import workplace_of
+
+        base = environment.get(contract.WORKPLACE, "") or self.submission.workplace
+        return workplace_of(base, self.submission.lineage, self.attempt)
 
     def inherited(self, environment: Mapping[str, str]) -> Mapping[str, str]:
         """What the program may inherit: no restart count of a scheduler that is not the one that restarts it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from prefect_dispatch.errors import StoreUnreachable, UsageError
 from prefect_dispatch.format import contract
@@ -16,6 +16,10 @@ from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.saves import Saves
 from prefect_dispatch.stores.layout import exec_folder
 from prefect_dispatch.stores.lineage_root import LineageRoot
+from prefect_dispatch.stores.opening import is_url, open_store
+
+if TYPE_CHECKING:
+    from prefect_dispatch.stores.transfer import Report
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Execution:
         if len(number) > 20 or not (number.isascii() and number.isdigit()):
             raise UsageError(f"{contract.EPOCH} {shorten(number)} is no epoch; leave it as dispatch-job run has set it")
         epoch = Epoch.of(int(number))
-        lineage_root = open_root(root)
+        lineage_root = lineage_root_at(root, environment.get(contract.WORKPLACE, ""))
         started = lineage_root.started(attempt)
         if started is None or started.epoch != epoch:
             raise UsageError(
@@ -79,7 +83,7 @@ class Execution:
     @property
     def folder(self) -> str:
         """The folder that belongs to it alone, absolute."""
-        return os.path.join(self.root.location, exec_folder(self.attempt))
+        return self.root.absolute(exec_folder(self.attempt))
 
     def details(self) -> Dict[str, Any]:
         """What its start notes, so that its other processes find it again."""
@@ -104,28 +108,33 @@ def open_root(root: str) -> LineageRoot:
     """A lineage's root, to be read.
 
     Raises:
-        UsageError: its kind of store is not in this version.
+        UsageError: there is no such kind of root.
         StoreUnreachable: there is no such folder.
     """
     lineage_root = lineage_root_at(root)
-    if not os.path.isdir(root):
+    if not is_url(root) and not os.path.isdir(root):
         raise StoreUnreachable(
             f"root {root!r} is not there; check that its file system is mounted, or start a job first"
         )
     return lineage_root
 
 
-def lineage_root_at(root: str) -> LineageRoot:
+def lineage_root_at(root: str, workplace: str = "", report: Optional[Report] = None) -> LineageRoot:
     """A lineage's root, whether it is there yet or not.
 
-    Raises:
-        UsageError: its kind of store is not in this version.
-    """
-    from prefect_dispatch.stores.posix import PosixStore
+    Args:
+        root: a folder or a URL.
+        workplace: where the caller's execution has its saves on this machine; empty for who only reads.
+        report: is told how far a save is on its way between the two.
 
-    if "://" in root:
-        raise UsageError(f"root {root!r} is a URL, which this version does not have; use a folder")
-    return LineageRoot(PosixStore(root))
+    Raises:
+        UsageError: there is no such kind of root.
+    """
+    if not workplace or not is_url(root):
+        return LineageRoot(open_store(root))
+    from prefect_dispatch.stores.opening import open_managed_store
+
+    return LineageRoot(open_managed_store(root, workplace, report))
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

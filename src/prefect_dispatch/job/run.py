@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from typing import Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence, Union
 
 from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.format.contract import Contract
@@ -25,6 +25,10 @@ from prefect_dispatch.job.program import Ending, Program
 from prefect_dispatch.job.relay import Relay
 from prefect_dispatch.job.saving import Saving
 from prefect_dispatch.stores.pin import Pin
+
+if TYPE_CHECKING:
+    from prefect_dispatch.job.transfers import Transfers
+    from prefect_dispatch.stores.transfer import Transfer
 
 OUTPUT_GRACE = 2.0
 """Seconds for which output is still read after nothing of the program is left: somebody else may hold the pipe."""
@@ -56,7 +60,7 @@ def run(document: Optional[str], command: Sequence[str], environment: Mapping[st
     wanted = getattr(signal, f"SIG{assignment.submission.notice.signal}")
     numbers = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, wanted}
     try:
-        return _Run(assignment, Notices(numbers)).execute(command, environment)
+        return _Run(assignment, Notices(numbers), assignment.workplace(environment)).execute(command, environment)
     except Noticed as noticed:
         return 128 + noticed.number
     finally:
@@ -66,7 +70,7 @@ def run(document: Optional[str], command: Sequence[str], environment: Mapping[st
 class _Run:
     """One execution on its way."""
 
-    def __init__(self, assignment: Assignment, notices: Notices) -> None:
+    def __init__(self, assignment: Assignment, notices: Notices, workplace: str) -> None:
         submission = assignment.submission
         self._assignment = assignment
         self._notices = notices
@@ -75,15 +79,17 @@ class _Run:
             submission.lineage,
             assignment.epoch,
             assignment.attempt,
-            lineage_root_at(assignment.root),
+            lineage_root_at(assignment.root, workplace, lambda transfer: self._told(transfer)),
             submission.saves,
             submission.choice,
             submission.identity,
         )
+        self._workplace = workplace
         self._journal = self._execution.root.journal(self._execution.attempt)
         self._relay = Relay(lambda line: self._clerk.take_line(line))
+        self._saving = Saving(self._execution, say=self._relay.say)
         self._clerk = Clerk(
-            Saving(self._execution, say=self._relay.say),
+            self._saving,
             self._journal,
             self._relay.say,
             submission.watch_interval,
@@ -93,6 +99,7 @@ class _Run:
         self._starting = False
         self._noticed = False
         self._killed_by_us = False
+        self._transfers: Optional[Transfers] = None
 
     def execute(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Start, see to the end, and tell how it was."""
@@ -107,7 +114,9 @@ class _Run:
             if not self._relay.drain(OUTPUT_GRACE):
                 self._relay.say("the program's output has no end: a stranger holds it open; going on without it")
             self._clerk.finish(self._ended_well(ending))
-            return self._tell_end(ending)
+            code = self._tell_end(ending)
+            self._leave_workplace()
+            return code
         finally:
             self._relay.close(READER_GRACE)
 
@@ -169,6 +178,7 @@ class _Run:
             None if pin.path is None else execution.root.absolute(pin.path),
             pin.step,
             pin.state,
+            self._workplace,
         )
 
     def _see_to_end(self, program: Program) -> Ending:
@@ -271,6 +281,22 @@ class _Run:
             if fault:
                 self._clerk.write(JournalKind.FAULT, text=fault)
             self._clerk.write_last(ExitNote(False, None, None, code, reason))
+
+    def _told(self, transfer: Transfer) -> None:
+        """Tell how far a save is on its way between this machine and the store, if it takes its time."""
+        if self._transfers is None:
+            from prefect_dispatch.job.transfers import Transfers
+
+            self._transfers = Transfers(self._relay.say, self._clerk.write)
+        self._transfers.take(transfer)
+
+    def _leave_workplace(self) -> None:
+        """Remove what the store has by now from this machine, and say where the rest is."""
+        if not self._workplace:
+            return
+        from prefect_dispatch.job.leaving import leave
+
+        self._relay.say(leave(self._workplace, self._execution.attempt, self._saving))
 
     def _has_started(self) -> bool:
         """Whether this execution's start is noted; a notice may come while that is done."""

@@ -59,6 +59,11 @@ class Saving:
         self.looking_since: Optional[float] = None
 
     @property
+    def marker(self) -> str:
+        """What the names of marker files beside saves end with; empty where the source of saves has none."""
+        return self._execution.saves.marker if self._execution.saves.kind is SaveKind.MARKER else ""
+
+    @property
     def watches(self) -> bool:
         """Whether saves have to be looked for."""
         return self._watch is not None
@@ -191,6 +196,7 @@ class Saving:
             if isinstance(error, Barred):
                 self._barred.add(path)
             if not watch.still_whole(folder, found):
+                self._say(f"save {printable(found.path)} is passed over: {printable(str(error))}")
                 return None
             if not self._published_already(path, found.step):
                 if self._execution.saves.kind is not SaveKind.SETTLE or not _is_fault_of_the_save(error):
@@ -214,13 +220,13 @@ class Saving:
             or self._has_other_names(path)
             or any(
                 manifest.publication.path == path and manifest.publication.step != found.step
-                for manifest in self._published()
+                for manifest in self.published()
             )
         )
 
     def _has_other_names(self, path: str) -> bool:
         try:
-            return has_other_names(os.path.join(self._execution.root.store.location, path))
+            return has_other_names(self._execution.root.absolute(path))
         except OSError:
             return True  # Publishing says better than we could what is wrong with it.
 
@@ -268,7 +274,7 @@ class Saving:
         """
         candidates = [
             manifest
-            for manifest in self._published()
+            for manifest in self.published()
             if manifest.source == source and step in (None, manifest.publication.step) and source not in self._barred
         ]
         if not candidates:
@@ -277,9 +283,9 @@ class Saving:
             files = self._execution.root.store.files(source)
         except (Absent, Unpublishable):
             return False
-        return any(manifest.files == files for manifest in candidates)
+        return any(tuple(file.as_listed for file in manifest.files) == files for manifest in candidates)
 
-    def _published(self) -> List[Manifest]:
+    def published(self) -> List[Manifest]:
         """The manifests of this execution whose publication is there and counts. What was read is not read again."""
         store, attempt = self._execution.root.store, self._execution.attempt
         ledger, publications = store.ledger(manifests_folder(attempt)), store.ledger(PUBLICATIONS)

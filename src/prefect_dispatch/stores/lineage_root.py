@@ -60,8 +60,8 @@ class LineageRoot:
         return self.store.location
 
     def absolute(self, path: str) -> str:
-        """A path of this root as the program sees it."""
-        return f"{self.location}/{path}"
+        """A path of this root as a program of this machine finds it."""
+        return self.store.local(path)
 
     def prepare(self, record: str, lineage: str = "") -> None:
         """Make the root ready for a claim: probe the store, and bind the root to its record and lineage. Idempotent.

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Optional
 
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.port import Store
+
+if TYPE_CHECKING:
+    from prefect_dispatch.stores.s3 import S3Store
+    from prefect_dispatch.stores.transfer import Report
 
 URL = "://"
 
@@ -29,6 +34,22 @@ def open_store(location: str) -> Store:
         from prefect_dispatch.stores.posix import PosixStore
 
         return PosixStore(location)
+    return _open_bucket(location)
+
+
+def open_managed_store(location: str, workplace: str, report: Optional[Report]) -> Store:
+    """The store at a URL as an execution has it, whose program writes to a workplace on its machine.
+
+    Raises:
+        UsageError: there is no such kind of store.
+    """
+    from prefect_dispatch.stores.s3_managed import ManagedStore
+    from prefect_dispatch.stores.transfer import tell_nobody
+
+    return ManagedStore(_open_bucket(location), workplace, report or tell_nobody)
+
+
+def _open_bucket(location: str) -> S3Store:
     if not location.startswith("s3://"):
         raise UsageError(
             f"root {printable(location)!r} is of a kind that there is not; use a folder or s3://BUCKET/PREFIX"

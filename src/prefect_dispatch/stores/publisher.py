@@ -68,7 +68,13 @@ def publish_save(
             raise Barred(_barred_text(path))
         _check_first_of_its_path(store, attempt, publication)
     manifest = Manifest(publication, files, new_nonce(), state, identity, path)
-    return _publish(store, attempt, manifest, None if snapshot else still_whole)
+    try:
+        return _publish(store, attempt, manifest, None if snapshot else still_whole)
+    except Exists:
+        if snapshot:
+            raise
+    # What an earlier try has left there, or an earlier save of this step, is of other bytes and stays as it is.
+    return publish_save(store, epoch, attempt, path, step, state, identity, True, still_whole)
 
 
 def publish_state(store: Store, epoch: Epoch, attempt: str, state: str, identity: Mapping[str, str]) -> Publication:
@@ -83,16 +89,14 @@ def _publish(
     store: Store, attempt: str, manifest: Manifest, still_whole: Optional[Callable[[], bool]] = None
 ) -> Publication:
     """Make a save durable, then write its manifest, then give it its name."""
-    publication, files, path = manifest.publication, manifest.files, manifest.source
-    content = manifest.encode()
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise Unpublishable(
-            f"save {path!r} has {len(files)} files, whose list takes {len(content)} bytes; "
-            f"a manifest has at most {MAX_DOCUMENT_BYTES}: write fewer, larger files"
-        )
+    publication, path = manifest.publication, manifest.source
+    content = _encode(manifest)
     try:
         reach("sync-save")
-        store.sync(publication.path, files)
+        files = store.sync(publication.path, manifest.files)
+        if files != manifest.files:
+            manifest = Manifest(publication, files, manifest.nonce, manifest.state, manifest.identity, path)
+            content = _encode(manifest)
         _check_still_whole(path, still_whole)
         reach("manifest")
         # The manifest's name carries our nonce: one that exists is our own, made by a retry below us.
@@ -109,6 +113,21 @@ def _publish(
             f"save {path!r} changed while it was published: {error}; publish it when it is whole"
         ) from None
     return publication
+
+
+def _encode(manifest: Manifest) -> bytes:
+    """Write a manifest.
+
+    Raises:
+        Unpublishable: it would be longer than a reader accepts.
+    """
+    content = manifest.encode()
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise Unpublishable(
+            f"save {manifest.source!r} has {len(manifest.files)} files, whose list takes {len(content)} bytes; "
+            f"a manifest has at most {MAX_DOCUMENT_BYTES}: write fewer, larger files"
+        )
+    return content
 
 
 def _check_still_whole(path: str, still_whole: Optional[Callable[[], bool]]) -> None:

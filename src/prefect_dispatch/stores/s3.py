@@ -39,7 +39,7 @@ class S3Store:
     def __init__(self, place: S3Place, access: S3Access) -> None:
         self.place = place
         self.access = access
-        self._requests = S3Requests(place.bucket, access)
+        self.requests = S3Requests(place.bucket, access)
 
     @property
     def location(self) -> str:
@@ -60,7 +60,7 @@ class S3Store:
 
     def ledger(self, folder: str) -> S3Ledger:
         """The ledger at a prefix."""
-        return S3Ledger(self._requests, self.place, folder)
+        return S3Ledger(self.requests, self.place, folder)
 
     def folders(self, path: str) -> List[str]:
         """List the folders in a folder."""
@@ -73,10 +73,10 @@ class S3Store:
     def files(self, path: str) -> Tuple[SavedFile, ...]:
         """List every object of a save. They have no times."""
         key = self._save_key(path)
-        listed = {self._path_below(key, entry.key): entry for page in self._requests.listed(key) for entry in page}
+        listed = {self._path_below(key, entry.key): entry for page in self.requests.listed(key) for entry in page}
         files = [self._listed(name, entry.key, entry.size) for name, entry in listed.items() if name]
         if not files:
-            files = [self._listed("", key, self._requests.size(key))]
+            files = [self._listed("", key, self.requests.look(key).size)]
         return tuple(sorted(files, key=lambda file: file.path))
 
     def difference(self, path: str, files: Tuple[SavedFile, ...]) -> Optional[str]:
@@ -92,10 +92,10 @@ class S3Store:
             own, file = entry
             name = file.path or path
             try:
-                size = found[own].size if own in found else self._requests.size(own)
+                size = found[own].size if own in found else self.requests.look(own).size
                 if size != file.size:
                     return f"{name} has {size} bytes, not {file.size}"
-                if file.digest is not None and digest_of(self._requests.read(own, SHORT_BYTES)) != file.digest:
+                if file.digest is not None and digest_of(self.requests.read(own, SHORT_BYTES)) != file.digest:
                     return f"{name} has other bytes than when it was published"
             except Absent:
                 return f"{name} is gone"
@@ -120,7 +120,7 @@ class S3Store:
         self.sync(source, files)
         for file in files:
             if file.link is None:
-                self._requests.copy(self._key_of(source, file), self._key_of(target, file))
+                self.requests.copy(self._key_of(source, file), self._key_of(target, file))
 
     def _is_there(self, path: str) -> bool:
         try:
@@ -129,11 +129,11 @@ class S3Store:
             return False
 
     def _listed(self, name: str, key: str, size: int) -> SavedFile:
-        digest = digest_of(self._requests.read(key, SHORT_BYTES)) if is_short(name, size) else None
+        digest = digest_of(self.requests.read(key, SHORT_BYTES)) if is_short(name, size) else None
         return SavedFile(name, size, 0, None, digest)
 
     def _list_of(self, key: str) -> Dict[str, Listed]:
-        return {entry.key: entry for page in self._requests.listed(key) for entry in page}
+        return {entry.key: entry for page in self.requests.listed(key) for entry in page}
 
     def _save_key(self, path: str) -> str:
         if not split_path(path):
@@ -153,10 +153,10 @@ class S3Store:
             StoreUnreachable: the server does not keep what the format needs.
         """
         where = f"{self.access.endpoint}, bucket {self.place.bucket!r}"
-        self._requests.create(key, b"probe")
+        self.requests.create(key, b"probe")
         try:
             folder = self.place.key(TEMPORARY)
-            listed = [entry for page in self._requests.listed(folder) for entry in page]
+            listed = [entry for page in self.requests.listed(folder) for entry in page]
             own = [entry for entry in listed if entry.key == key]
             if not own:
                 raise StoreUnreachable(
@@ -164,7 +164,7 @@ class S3Store:
                     "strongly consistent"
                 )
             try:
-                self._requests.create(key, b"again")
+                self.requests.create(key, b"again")
             except Exists:
                 pass
             else:
@@ -173,6 +173,6 @@ class S3Store:
                 )
             old = [entry.key for entry in listed if own[0].changed - entry.changed > SWEEP_AGE]
             for each in old[:MOST_SWEPT]:
-                self._requests.delete(each)
+                self.requests.delete(each)
         finally:
-            self._requests.delete(key)
+            self.requests.delete(key)

@@ -8,7 +8,7 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, Callable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple, TypeVar
 
 from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable
 from prefect_dispatch.format.dataclass import dataclass
@@ -41,11 +41,13 @@ class Listed:
         key: its whole key.
         size: its bytes.
         changed: when it was written, by the server's clock.
+        tag: the server's own tag of its bytes, without quotes; empty where it has none.
     """
 
     key: str
     size: int
     changed: datetime
+    tag: str
 
 
 class S3Requests:
@@ -93,7 +95,7 @@ class S3Requests:
                 raise Exists(f"{self.describe(key)} is there already")
             lost = lost or failure.meaning is Meaning.UNANSWERED
             if failure.meaning not in (Meaning.UNANSWERED, Meaning.CONFLICT):
-                self._refuse(failure, key)
+                self.refuse(failure, key)
         # Only left without a failure.
 
     def read(self, key: str, most: int) -> bytes:
@@ -121,8 +123,8 @@ class S3Requests:
 
         return self._ask(get, key)
 
-    def size(self, key: str) -> int:
-        """The size of an object.
+    def look(self, key: str) -> Listed:
+        """An object as a listing shows it, asked for by its name.
 
         Raises:
             Absent: it is not there.
@@ -131,18 +133,18 @@ class S3Requests:
 
         client = self._open()
 
-        def head() -> Optional[int]:
+        def head() -> Optional[Listed]:
             try:
-                return int(obstore.head(client, key)["size"])
+                return _listed(obstore.head(client, key))
             except FileNotFoundError:
                 return None
 
-        size = self._ask(head, key)
-        if size is None:
+        found = self._ask(head, key)
+        if found is None:
             # An answer to HEAD has no words: whether the object or the bucket is missing is told to who reads.
             self.read(key, 0)
             raise StoreError(f"{self.describe(key)} came while it was looked at; look again")
-        return size
+        return found
 
     def listed(self, folder: str, after: str = "") -> Iterator[List[Listed]]:
         """List all objects below a folder's key, a page at a time, in the server's order.
@@ -158,11 +160,11 @@ class S3Requests:
 
         client = self._open()
         last = after
-        tries = _Tries(self.access)
+        tries = Tries(self.access)
         while True:
             try:
                 for page in obstore.list(client, folder or None, offset=last or None, chunk_size=PAGE):
-                    listed = [Listed(str(one["path"]), int(one["size"]), one["last_modified"]) for one in page]
+                    listed = [_listed(one) for one in page]
                     if not listed:
                         continue
                     if last and any(one.key == last for one in listed):
@@ -226,6 +228,16 @@ class S3Requests:
         found = self._ask(list_within, folder)
         return [str(one["path"]) for one in found["objects"]], [str(prefix) for prefix in found["common_prefixes"]]
 
+    def chunks(self, key: str) -> Iterator[bytes]:
+        """The bytes of an object, of any length. Tried once: a part of it is nothing."""
+        import obstore
+
+        try:
+            for chunk in obstore.get(self._open(), key).stream():
+                yield bytes(chunk)
+        except Exception as error:
+            self.refuse(failure_of(error), key)
+
     def delete(self, key: str) -> None:
         """Delete an object. One that is absent is no error."""
         import obstore
@@ -269,12 +281,12 @@ class S3Requests:
             if failure.meaning is Meaning.ABSENT:
                 raise Absent(f"{self.describe(key)} is not there")
             if failure.meaning not in (Meaning.UNANSWERED, Meaning.CONFLICT):
-                self._refuse(failure, key)
+                self.refuse(failure, key)
         return answers[0]
 
     def _tries(self, request: Callable[[], None], key: str) -> Iterator[Failure]:
         """Make a request until it succeeds or its time is over; each failure but the last is the caller's to judge."""
-        tries = _Tries(self.access)
+        tries = Tries(self.access)
         while True:
             try:
                 request()
@@ -287,14 +299,15 @@ class S3Requests:
                 yield failure
             self._after_failure(failure, key, tries)
 
-    def _after_failure(self, failure: Failure, key: str, tries: _Tries) -> None:
+    def _after_failure(self, failure: Failure, key: str, tries: Tries) -> None:
         """Wait for the next try, or give up."""
         if failure.meaning is Meaning.DENIED and tries.may_renew():
             return
         if failure.meaning not in (Meaning.UNANSWERED, Meaning.CONFLICT) or not tries.wait():
-            self._refuse(failure, key)
+            self.refuse(failure, key)
 
-    def _refuse(self, failure: Failure, key: str) -> NoReturn:
+    def refuse(self, failure: Failure, key: str) -> NoReturn:
+        """Raise what a failure means that is not tried again."""
         what = self.describe(key)
         if failure.meaning is Meaning.NO_BUCKET:
             raise StoreUnreachable(
@@ -311,7 +324,7 @@ class S3Requests:
         raise StoreError(f"{what}: {failure.text}; whether the request had its effect is not known, try again")
 
 
-class _Tries:
+class Tries:
     """How long one request is tried again.
 
     Args:
@@ -339,3 +352,7 @@ class _Tries:
         time.sleep(delay)
         self._delay = min(2 * self._delay, _LONGEST_DELAY)
         return True
+
+
+def _listed(found: Any) -> Listed:
+    return Listed(str(found["path"]), int(found["size"]), found["last_modified"], (found["e_tag"] or "").strip('"'))

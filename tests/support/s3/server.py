@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import random
@@ -59,11 +60,12 @@ class Server:
         }
         return {**own, **changes}
 
-    def client(self, **options: Any) -> Any:
+    def client(self) -> Any:
         """A boto3 client, which is nothing of ours."""
-        return client_of(self.endpoint, self.key, self.secret, **options)
+        return client_of(self.endpoint, self.key, self.secret)
 
 
+@functools.cache
 def client_of(endpoint: str, key: str = KEY, secret: str = SECRET, tries: int = 1) -> Any:
     """A boto3 client for any endpoint."""
     import boto3
@@ -202,7 +204,6 @@ def _wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
                 raise
             time.sleep(0.05)
         else:
-            client.close()
             return
 
 

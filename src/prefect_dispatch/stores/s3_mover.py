@@ -1,0 +1,288 @@
+"""The mover: saves between this machine and a bucket, in parallel and in parts, each file verified by its bytes.
+
+What is uploaded is created and never written over. What is downloaded is compared with what the manifest says of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import time
+from functools import partial
+from typing import Any, Awaitable, Callable, List, Optional, Sequence, Tuple
+
+from prefect_dispatch.errors import Absent, DispatchError, Exists, StoreError
+from prefect_dispatch.format.manifest import SavedFile
+from prefect_dispatch.stores.s3_digests import Digests, digests_of, prove
+from prefect_dispatch.stores.s3_errors import Meaning, failure_of
+from prefect_dispatch.stores.s3_requests import S3Requests, Tries
+from prefect_dispatch.stores.transfer import Direction, Report, Transfer
+
+PART = 16 * 2**20
+"""The size of a part of a large file; larger where it would have more parts than S3 takes."""
+MOST_PARTS = 10_000
+_PARTS_AT_ONCE = 4
+_LARGE = 2 * PART
+_SMALL_AT_ONCE = 8
+"""Small files that are moved side by side; of large ones it is one at a time, in parts that are side by side."""
+_STALLED = 10
+"""For how many times the patience of one request a transfer may stand still."""
+_TICK = 0.5
+
+Opened = Callable[[], int]
+"""Opens a file of a save for reading."""
+
+
+class S3Mover:
+    """Moves the files of saves.
+
+    Args:
+        requests: asks the bucket, and knows its access.
+    """
+
+    def __init__(self, requests: S3Requests) -> None:
+        self._requests = requests
+        self._stall_seconds = _STALLED * requests.access.patience.request.total_seconds()
+
+    def upload(
+        self, path: str, sources: Sequence[Tuple[SavedFile, str, Opened]], report: Report
+    ) -> Tuple[SavedFile, ...]:
+        """Send the files of a save, each to its key, and return their entries with their digests.
+
+        Args:
+            path: the save, for reports.
+            sources: each file's entry, its key, and what opens it.
+            report: is told how far it is.
+
+        Raises:
+            Exists: other bytes have one of the keys.
+            Absent: a file is gone, or changed while it was sent.
+            StoreError: the server failed; what arrived is nowhere taken for a save.
+        """
+        progress = _Progress(Transfer(Direction.UPLOAD, path, 0, sum(file.size for file, _, _ in sources)), report)
+
+        async def send(file: SavedFile, key: str, opened: Opened) -> SavedFile:
+            descriptor = opened()
+            try:
+                return await self._send(descriptor, file, key, progress)
+            finally:
+                os.close(descriptor)
+
+        works = [(file.size, partial(send, file, key, opened)) for file, key, opened in sources]
+        return tuple(self._run(works, progress))
+
+    def download(self, path: str, targets: Sequence[Tuple[SavedFile, str, str]], report: Report) -> None:
+        """Fetch the files of a save.
+
+        Args:
+            path: the save, for reports.
+            targets: each file's entry, its key, and the file that it becomes, in a folder that nobody else writes to.
+            report: is told how far it is.
+
+        Raises:
+            Absent: an object is not there, or is not what its entry says.
+            StoreError: the server failed.
+        """
+        progress = _Progress(Transfer(Direction.DOWNLOAD, path, 0, sum(file.size for file, _, _ in targets)), report)
+        works = [(file.size, partial(self._fetch, file, key, target, progress)) for file, key, target in targets]
+        self._run(works, progress)
+
+    async def _send(self, descriptor: int, file: SavedFile, key: str, progress: _Progress) -> SavedFile:
+        part = part_size(file.size)
+        loop = asyncio.get_running_loop()
+        digesting = loop.run_in_executor(None, digests_of, descriptor, file.size, part)
+        place = f"/proc/self/fd/{descriptor}"
+
+        async def put(filesystem: Any) -> None:
+            with progress.of(file.size) as callback:
+                await filesystem._put_file(
+                    place,
+                    self._address(key),
+                    callback=callback,
+                    chunksize=part,
+                    max_concurrency=_PARTS_AT_ONCE,
+                    mode="create",
+                    ContentType="application/octet-stream",
+                )
+
+        try:
+            await self._try(put, key, may_exist=True)
+        finally:
+            digests = await digesting
+        status = os.fstat(descriptor)
+        if digests is None or (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
+            raise Absent(f"{file.path or 'it'} was written to while it was sent")
+        await loop.run_in_executor(None, self._prove, key, file, digests)
+        return SavedFile(file.path, file.size, file.mtime_ns, None, file.digest, digests.sha256)
+
+    def _prove(self, key: str, file: SavedFile, digests: Digests) -> None:
+        """Find out that the object has the bytes that were read here.
+
+        Raises:
+            Exists: it has others, and so had them before.
+        """
+        try:
+            found = self._requests.look(key)
+        except Absent:
+            raise StoreError(f"{self._requests.describe(key)} is not there although it was just created") from None
+        if found.size != file.size or not prove(found.tag, digests, lambda: self._requests.chunks(key)):
+            raise Exists(f"{self._requests.describe(key)} is there with other bytes")
+
+    async def _fetch(self, file: SavedFile, key: str, target: str, progress: _Progress) -> None:
+        async def get(filesystem: Any) -> None:
+            with progress.of(file.size) as callback:
+                await filesystem._get_file(
+                    self._address(key), target, callback=callback, chunksize=PART, max_concurrency=_PARTS_AT_ONCE
+                )
+
+        for last in (False, True):
+            await self._try(get, key, may_exist=False)
+            wrong = await asyncio.get_running_loop().run_in_executor(None, _difference, target, file)
+            if wrong is None:
+                os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
+                return
+            if last:
+                raise Absent(f"{file.path or 'it'} {wrong}")
+
+    async def _try(self, move: Callable[[Any], Awaitable[None]], key: str, may_exist: bool) -> None:
+        """Move a file, again where it failed and its time is not over."""
+        tries = Tries(self._requests.access)
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await move(self._requests.access.filesystem())
+                return
+            except DispatchError:
+                raise
+            except Exception as error:
+                failure = failure_of(error)
+            if failure.meaning is Meaning.EXISTS and may_exist:
+                return
+            again = failure.meaning in (Meaning.UNANSWERED, Meaning.CONFLICT)
+            if failure.meaning is Meaning.DENIED and await loop.run_in_executor(None, tries.may_renew):
+                continue
+            if not again or not await loop.run_in_executor(None, tries.wait):
+                self._requests.refuse(failure, key)
+
+    def _run(self, works: Sequence[Tuple[int, Callable[[], Awaitable[Any]]]], progress: _Progress) -> List[Any]:
+        """Do all of it in s3fs' own loop, and wait here: what is reported is reported by this thread."""
+        loop = self._requests.access.filesystem().loop
+
+        async def all_of_it() -> List[Any]:
+            large, small = asyncio.Semaphore(1), asyncio.Semaphore(_SMALL_AT_ONCE)
+
+            async def one(size: int, work: Callable[[], Awaitable[Any]]) -> Any:
+                async with large if size >= _LARGE else small:
+                    return await work()
+
+            tasks = [asyncio.ensure_future(one(*work)) for work in works]
+            try:
+                return await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+        doing = asyncio.run_coroutine_threadsafe(all_of_it(), loop)
+        try:
+            while True:
+                try:
+                    done = doing.result(_TICK)
+                    break
+                except concurrent.futures.TimeoutError:
+                    if doing.done():
+                        raise
+                if progress.stands_still_for > self._stall_seconds:
+                    raise StoreError(
+                        f"{progress.words} stands still since {self._stall_seconds:g}s; whether the server at "
+                        f"{self._requests.access.endpoint} is there is not known, try again"
+                    )
+                progress.report()
+        finally:
+            doing.cancel()
+        progress.report(last=True)
+        return done
+
+    def _address(self, key: str) -> str:
+        return f"{self._requests.bucket}/{key}"
+
+
+def part_size(size: int) -> int:
+    """The size of the parts that a file of this size is sent in."""
+    least = -(-size // MOST_PARTS)
+    return max(PART, -(-least // 2**20) * 2**20)
+
+
+class _Progress:
+    """How far a transfer is, added up over its files and parts."""
+
+    def __init__(self, transfer: Transfer, report: Report) -> None:
+        self._transfer = transfer
+        self._report = report
+        self._done = 0
+        self._moved = time.monotonic()
+        self._reported = time.monotonic()
+
+    @property
+    def words(self) -> str:
+        return f"the {self._transfer.direction.value} of {self._transfer.path}"
+
+    @property
+    def stands_still_for(self) -> float:
+        return time.monotonic() - self._moved
+
+    def of(self, size: int) -> _Callback:
+        """What s3fs tells about one file."""
+        return _Callback(self.add)
+
+    def add(self, count: int) -> None:
+        self._done += count
+        self._moved = time.monotonic()
+
+    def report(self, last: bool = False) -> None:
+        now = time.monotonic()
+        if last or now - self._reported >= 1.0:
+            self._reported = now
+            told = self._transfer
+            done = told.total if last else min(self._done, told.total)
+            self._report(Transfer(told.direction, told.path, done, told.total))
+
+
+class _Callback:
+    """What s3fs calls as it moves one file; what a failed try has moved is taken back."""
+
+    def __init__(self, add: Callable[[int], None]) -> None:
+        self._add = add
+        self._count = 0
+
+    def __enter__(self) -> _Callback:
+        return self
+
+    def __exit__(self, kind: object, error: Optional[BaseException], traceback: object) -> None:
+        if error is not None:
+            self._add(-self._count)
+
+    def set_size(self, size: object) -> None:
+        """The size is known already."""
+
+    def relative_update(self, count: int = 1) -> None:
+        self._count += count
+        self._add(count)
+
+
+def _difference(place: str, file: SavedFile) -> Optional[str]:
+    """How a downloaded file differs from its entry."""
+    size = os.stat(place).st_size
+    if size != file.size:
+        return f"has {size} bytes, not {file.size}"
+    if file.sha256 is None:
+        return None
+    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        digests = digests_of(descriptor, size, 0)
+    finally:
+        os.close(descriptor)
+    return (
+        None if digests is not None and digests.sha256 == file.sha256 else "has other bytes than when it was published"
+    )
