@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from obstore.store import S3Store
 
+from prefect_dispatch.stores.lineage_root import LineageRoot
 from support.s3.direct import Direct
-from support.s3.place import TOKEN, Place
+from support.s3.place import CALM, TOKEN, Place, store_at
 from support.s3.proxy import FaultProxy
+from support.s3.runs import LINEAGE, Runs
 from support.s3.server import Server
 from support.s3.strikes import Sweep
 
@@ -22,7 +25,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def client(s3_server: Server) -> Any:
-    return s3_server.client(tries=3)
+    return s3_server.client()
 
 
 @pytest.fixture
@@ -64,3 +67,22 @@ def reach(s3_server: Server, client: Any) -> Callable[[], Place]:
 @pytest.fixture
 def sweep(reach: Callable[[], Place], s3_server: Server) -> Sweep[Place]:
     return Sweep(reach, (s3_server.secret, TOKEN), lambda place: (place.proxy.endpoint, place.direct.bucket))
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, compiled: Path, proxy: FaultProxy, direct: Direct, s3_server: Server) -> Iterator[Runs]:
+    """Wrappers around a training, whose root is behind the proxy."""
+    found = Runs(
+        tmp_path,
+        direct,
+        LineageRoot(store_at(f"{direct.url}/{LINEAGE}", s3_server.endpoint, s3_server, CALM)),
+        s3_server.environment(AWS_ENDPOINT_URL=proxy.endpoint, DISPATCH_S3_TIMEOUT="2s", DISPATCH_S3_RETRY="3s"),
+        compiled,
+    )
+    yield found
+    found.close()

@@ -6,18 +6,23 @@ from typing import Any
 
 import pytest
 
+from prefect_dispatch.stores.s3_mover import PART
+from support.full_form import FULL
 from support.s3 import faults
 from support.s3.messages import Operation
 from support.s3.runs import NEVER
 from support.s3.trainer import STEPS
 
-SMALL, IN_PARTS = 1000, 12 * 2**20
+SMALL, IN_PARTS = 1000, 2 * PART + 1000
 UPLOADS = (Operation.PUT, Operation.PART)
 BIG_FILE = "deep/ballast"
 
 
-@pytest.mark.parametrize("size", [SMALL, IN_PARTS], ids=["small", "in parts"])
-@pytest.mark.parametrize("of", [1, 2], ids=["first save", "second save"])
+@pytest.mark.parametrize(
+    ("size", "of"),
+    [(SMALL, 1), (IN_PARTS, 2), *([(SMALL, 2), (IN_PARTS, 1)] if FULL else [])],
+    ids=lambda value: {SMALL: "small", IN_PARTS: "in parts", 1: "first save", 2: "second save"}[value],
+)
 def test_a_wrapper_killed_in_mid_upload_costs_that_save_alone(runs: Any, proxy: Any, size: int, of: int) -> None:
     # given a run that uploads the big file of a save, of which the server gets no end
     runs.size = size
@@ -34,7 +39,9 @@ def test_a_wrapper_killed_in_mid_upload_costs_that_save_alone(runs: Any, proxy: 
     runs.check_carried_on(2, began_at=of - 1)
 
 
-@pytest.mark.parametrize("size", [SMALL, IN_PARTS], ids=["small", "in parts"])
+@pytest.mark.parametrize(
+    "size", [IN_PARTS, *([SMALL] if FULL else [])], ids=lambda size: "small" if size == SMALL else "in parts"
+)
 def test_a_wrapper_killed_in_mid_restore_changes_nothing(runs: Any, proxy: Any, size: int) -> None:
     # given two saves, and a run that gets the big file of the newer one as far as its middle
     runs.size = size

@@ -64,6 +64,7 @@ class Runs:
         direct: the root's place, past every proxy.
         root: the same place as the tests themselves reach it, past every proxy.
         environment: what a job needs to reach it through the proxy.
+        compiled: where Python keeps what it has compiled.
         size: bytes of the big file of each save.
     """
 
@@ -71,6 +72,7 @@ class Runs:
     direct: Direct
     root: LineageRoot
     environment: dict[str, str]
+    compiled: Path
     size: int = 1000
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     tokens: dict[int, str] = field(default_factory=dict)
@@ -96,10 +98,18 @@ class Runs:
         return self.submission(number).attempt(0)
 
     def variables(self, **more: str) -> dict[str, str]:
-        inherited = environment_without("DISPATCH_", "SLURM_", "AWS_")
+        # What is not compiled yet is compiled once for all runs: that takes longer than most of them.
+        inherited = environment_without("DISPATCH_", "SLURM_", "AWS_", "PYTHONDONTWRITEBYTECODE")
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        return {**inherited, "DISPATCH_RESTART": "0", "TMPDIR": str(scratch), **self.environment, **more}
+        return {
+            **inherited,
+            "DISPATCH_RESTART": "0",
+            "TMPDIR": str(scratch),
+            "PYTHONPYCACHEPREFIX": str(self.compiled),
+            **self.environment,
+            **more,
+        }
 
     def start(
         self,
