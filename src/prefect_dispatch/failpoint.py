@@ -8,8 +8,8 @@ import enum
 class Failpoint(enum.Enum):
     """Each durable step, named for what it comes right before.
 
-    Those of ``store.`` and ``local.record-`` lie at the system calls, under every step that makes them; the others lie
-    at the steps of the protocol.
+    Those of ``store.``, ``s3.`` and ``local.record-`` lie at the system calls and requests, under every step that makes
+    them; the others lie at the steps of the protocol.
     """
 
     STORE_MAKE_ROOT = "store.make-root"
@@ -45,6 +45,21 @@ class Failpoint(enum.Enum):
     STORE_PLACE_FOLDER = "store.place-folder"
     """rename of a copied folder to its final name."""
 
+    S3_CREATE = "s3.create"
+    """The conditional request that creates a name in a bucket."""
+    S3_PROBE_CREATE = "s3.probe-create"
+    """The first creation of a probe's object."""
+    S3_PROBE_AGAIN = "s3.probe-again"
+    """The second creation of a probe's object, which has to fail."""
+    S3_SEND = "s3.send"
+    """The sending of one file of a save."""
+    S3_WORKPLACE_ABOVE = "s3.workplace-above"
+    """mkdir of the folders above a workplace."""
+    S3_WORKPLACE = "s3.workplace"
+    """mkdir of a workplace."""
+    S3_PLACE_IMPORT = "s3.place-import"
+    """rename of a save that was fetched to its final name in the workplace."""
+
     BIND_ROOT = "bind-root"
     """format.json, which binds a root to its record."""
     CLAIM = "claim"
@@ -77,6 +92,8 @@ class Failpoint(enum.Enum):
     """An entry of the journal."""
     EXIT_NOTE = "exit-note"
     """The journal's last entry, before the first try to write it."""
+    REPORT = "report"
+    """The helper's last word beside the record."""
 
     GUARDIAN = "guardian"
     """The fork of the guardian."""

@@ -25,13 +25,18 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.model.state import LineageState, SubmissionState
 from prefect_dispatch.schedulers.local import LocalScheduler
+from prefect_dispatch.stores.s3_access import use_access
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record
 from support import waiting
 from support.environment import environment_without
+from support.s3.access import access_to, new_url
+from support.s3.server import Server
 
 PATIENCE = 120.0
+STORE = "DISPATCH_TESTS_STORE"
+"""``bucket`` to have all acceptance tests on a bucket of a real S3 server; ``folder`` is the default."""
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -87,16 +92,23 @@ class Operator:
 
     lineage = "digits"
 
-    def __init__(self, folder: Path, api: str) -> None:
+    def __init__(self, folder: Path, api: str, server: Server | None = None) -> None:
         self.folder = folder
         self.api = api
+        self.server = server
         self.runs = folder / "runs"
+        self.root = str(self.runs)
+        if server is not None:
+            self.root = new_url(server, "runs")
+            use_access(self.root, access_to(server))
         self.job_file = folder / "job.yaml"
         self.started: list[subprocess.Popen[bytes]] = []
         self.scheduler = LocalScheduler(folder / "state", 1, timedelta(seconds=60))
 
     def environment(self, **changes: str) -> dict[str, str]:
-        own = {"PREFECT_API_URL": self.api, "PREFECT_HOME": str(self.folder / "home"), "DISPATCH_STORE": str(self.runs)}
+        own = {"PREFECT_API_URL": self.api, "PREFECT_HOME": str(self.folder / "home"), "DISPATCH_STORE": self.root}
+        if self.server is not None:
+            own.update(self.server.environment())
         return clean_environment(**{**own, "DISPATCH_STATE": str(self.folder / "own-state"), **changes})
 
     def write_job(self, program: str, **fields: Any) -> Path:
@@ -105,7 +117,8 @@ class Operator:
         spec = {
             "lineage": self.lineage,
             "command": ["python", "program.py"],
-            "store": {"root": "runs"},
+            "store": {"root": "runs" if self.server is None else self.root},
+            "workplace": "workplaces",
             "scheduler": {"type": "local", "state_folder": "state", "linger": "60s"},
             "saves": {"kind": "marker"},
             "watch_interval": "100ms",
@@ -137,8 +150,12 @@ class Operator:
     def submit(self, *words: str, **changes: str) -> subprocess.CompletedProcess[str]:
         return self.run("submit", str(self.job_file), "--wait", *words, **changes)
 
+    def is_there(self) -> bool:
+        """Whether there may be a record."""
+        return self.server is not None or self.runs.exists()
+
     def record(self) -> Record:
-        return open_record(str(self.runs), self.lineage, SystemClock())
+        return open_record(self.root, self.lineage, SystemClock())
 
     def state(self) -> LineageState:
         return self.record().refresh()
@@ -150,13 +167,20 @@ class Operator:
         """Wait until a submission's program has begun."""
 
         def look() -> SubmissionState | None:
-            newest = self.state().newest if self.runs.exists() else None
+            newest = self.state().newest if self.is_there() else None
             gone = [process for process in self.started if process.poll() is not None]
             assert len(gone) < len(self.started), [self.finish(process) for process in gone]
             begun = newest is not None and newest.n == n and newest.newest is not None and newest.newest.seen_running
             return newest if begun and (self.folder / f"begun-{n}").exists() else None
 
         return until(look)
+
+    def saved(self, n: int) -> SubmissionState:
+        """Wait until a submission's program has begun, and a save of it is published, which takes longer in a bucket."""
+        running = self.running(n)
+        root = open_lineage_root(self.root, self.lineage)
+        until(lambda: any(each.epoch.submission == n for each in root.publications()))
+        return running
 
     def preempt(self, submission: SubmissionState) -> None:
         assert submission.object is not None
@@ -232,15 +256,18 @@ class Operator:
             if process.poll() is None:
                 process.kill()
             process.communicate()
-        if self.runs.exists():
+        if self.is_there():
             for reference in self.objects() if self.record().refresh().opened else []:
                 asyncio.run(self.scheduler.stop(reference, None))
                 until(lambda reference=reference: not self.scheduler.processes(reference))
 
 
 @pytest.fixture
-def operator(tmp_path: Path, prefect_api: str) -> Iterator[Operator]:
-    bench = Operator(tmp_path, prefect_api)
+def operator(request: pytest.FixtureRequest, tmp_path: Path, prefect_api: str) -> Iterator[Operator]:
+    """One on a folder; or on a bucket, for whoever asks for that one and for all where the environment says so."""
+    kind = getattr(request, "param", os.environ.get(STORE) or "folder")
+    assert kind in ("folder", "bucket"), f"{STORE} is {kind!r}; set it to folder or bucket"
+    bench = Operator(tmp_path, prefect_api, request.getfixturevalue("s3_server") if kind == "bucket" else None)
     yield bench
     bench.close()
 

@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from prefect.plugins import load_prefect_collections
 from prefect.testing.standard_test_suites.blocks import BlockStandardTestSuite
+from prefect_aws.credentials import MinIOCredentials
 
 from prefect_dispatch.blocks import CheckpointStore, LocalScheduler
 from prefect_dispatch.errors import SpecError, UsageError
+from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.places import open_record
+from support.s3.access import new_url
 
 
 class TestCheckpointStore(BlockStandardTestSuite):
@@ -43,7 +47,7 @@ def test_prefect_finds_the_blocks_by_the_entry_point():
 def test_a_spec_names_its_blocks_and_the_record_does_not_need_them_any_more(operator):
     # given
     async def save() -> None:
-        await CheckpointStore(root=str(operator.runs)).asave("bench-store", overwrite=True)
+        await CheckpointStore(root=operator.root).asave("bench-store", overwrite=True)
         settings: dict[str, Any] = {"state_folder": str(operator.folder / "state"), "slots": 1}
         await LocalScheduler(**settings).asave("bench-slots", overwrite=True)
 
@@ -54,7 +58,7 @@ def test_a_spec_names_its_blocks_and_the_record_does_not_need_them_any_more(oper
     # then
     assert done.returncode == 0, done.stderr
     (opened,) = operator.facts("opened")
-    assert opened.root == str(operator.runs)
+    assert opened.root == operator.root
     assert opened.scheduler["type"] == "local"
     assert operator.run("logs", "digits").stdout.splitlines()[1] == "hello"
 
@@ -82,12 +86,39 @@ def test_a_store_shows_its_publications_and_files(tmp_path):
     assert asyncio.run(LocalScheduler(state_folder=str(tmp_path / "state")).open().observe([])) == {}
 
 
-def test_an_object_store_is_refused_by_name():
-    store = CheckpointStore(root="s3://bucket/runs")
-    with pytest.raises(UsageError, match="s3://bucket/runs"):
+def test_a_store_that_there_is_not_is_refused_by_name():
+    store = CheckpointStore(root="gs://bucket/runs")
+    with pytest.raises(UsageError, match="gs://bucket/runs"):
         store.open("digits")
-    with pytest.raises(UsageError, match="s3://bucket/records"):
-        _ = CheckpointStore(root="/runs", record_root="s3://bucket/records").records
+    with pytest.raises(UsageError, match="s3://B/records"):
+        _ = CheckpointStore(root="/runs", record_root="s3://B/records").records
+
+
+def test_a_bucket_is_opened_by_the_credentials_of_a_block_and_so_is_its_job(operator, s3_server):
+    # given a block with a server's credentials, and an environment that has others
+    root = new_url(s3_server, "blocks")
+    parameters = {"endpoint_url": s3_server.endpoint}
+    credentials = MinIOCredentials(
+        minio_root_user=s3_server.key, minio_root_password=s3_server.secret, aws_client_parameters=parameters
+    )
+    store = CheckpointStore(root=root, credentials=credentials)
+    operator.ask(lambda: store.asave("bench-bucket", overwrite=True))
+    wrong = {"AWS_ACCESS_KEY_ID": "other", "AWS_SECRET_ACCESS_KEY": "other", "AWS_SESSION_TOKEN": "other"}
+    operator.write_job(
+        "import os; open(os.environ['DISPATCH_EXEC_DIR'] + '/s', 'w').write('x')\n"
+        "open(os.environ['DISPATCH_EXEC_DIR'] + '/s.complete', 'w').write('7')",
+        store="checkpoint-store/bench-bucket",
+    )
+    # when
+    done = operator.submit(**wrong, AWS_ENDPOINT_URL="http://127.0.0.1:1", DISPATCH_STORE="")
+    # then
+    assert done.returncode == 0, done.stderr
+    assert [publication.step for publication in store.publications("digits")] == [7]
+    record = open_record(root, "digits", SystemClock())
+    written = "".join(entry.model_dump_json() for entry in record.entries()) + done.stdout + done.stderr
+    written += "".join(path.read_text() for path in (operator.folder / "state").rglob("*") if path.is_file())
+    assert s3_server.secret not in written
+    assert {"digits"} == {entry.rsplit("/", 1)[-1] for entry in store.filesystem().ls("", detail=False)} - {".dispatch"}
 
 
 def test_a_setting_that_cannot_be_is_refused_in_one_line():

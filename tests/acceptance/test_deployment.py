@@ -33,7 +33,7 @@ def test_a_run_of_the_deployment_carries_a_job_to_its_end(operator):
         "lineage": operator.lineage,
         "command": ["python", "-c", "print('hello from a form')"],
         "workdir": str(operator.folder),
-        "store": {"root": str(operator.runs)},
+        "store": {"root": operator.root},
         "scheduler": {"type": "local", "state_folder": str(operator.folder / "state")},
     }
 

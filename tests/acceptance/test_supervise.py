@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # Saves a counter under a marker, tells its progress, and waits for the test's word before it ends.
 PROGRAM = """
 import os, pathlib, time
@@ -33,14 +35,17 @@ while True:
     time.sleep(0.1)
 """
 
+on_both = pytest.mark.parametrize("operator", ["folder", "bucket"], indirect=True)
 
+
+@on_both
 def test_a_job_that_is_preempted_twice_is_one_flow_run_with_three_tries(operator, wait_until):
     # given
     operator.write_job(PROGRAM)
     submit = operator.start("submit", "job.yaml", "--wait")
     # when
     for n in (1, 2):
-        operator.preempt(operator.running(n))
+        operator.preempt(operator.saved(n))
     operator.running(3)
     operator.release()
     done = operator.finish(submit)
@@ -66,12 +71,13 @@ def test_a_job_that_is_preempted_twice_is_one_flow_run_with_three_tries(operator
     assert base64.b64decode(picture.split("base64,")[1].rstrip(")")).startswith(b"<svg")
 
 
+@on_both
 def test_each_execution_resumed_from_the_one_before(operator, json_of):
     # given
     operator.write_job(PROGRAM)
     submit = operator.start("submit", "job.yaml", "--wait")
-    operator.preempt(operator.running(1))
-    operator.running(2)
+    operator.preempt(operator.saved(1))
+    operator.saved(2)
     operator.release()
     assert operator.finish(submit).returncode == 0
     # when
@@ -86,6 +92,7 @@ def test_each_execution_resumed_from_the_one_before(operator, json_of):
     assert status["final_save"] == operator.facts("finished")[0].final_save
 
 
+@on_both
 def test_a_supervisor_that_is_killed_is_followed_by_one_that_adopts(operator, wait_until):
     # given
     operator.write_job(PROGRAM)

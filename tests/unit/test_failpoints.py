@@ -27,6 +27,11 @@ DURABLE = re.compile(
 NEEDS_NONE = {
     ("stores/posix.py", "_try_exclusive_creation", "os.unlink"): "clears a probe away, in tmp/",
     ("stores/posix_ledger.py", "_create_whole", "os.unlink"): "clears a temporary file away, in tmp/",
+    ("stores/s3_managed.py", "_fetch", "os.mkdir"): "builds a copy, in tmp/",
+    ("stores/s3_managed.py", "_fetch", "os.makedirs"): "builds a copy, in tmp/",
+    ("stores/s3_managed.py", "_fetch", "os.symlink"): "builds a copy, in tmp/",
+    ("stores/workplace.py", "clear_workplace", "os.unlink"): "clears away what the bucket has",
+    ("stores/workplace.py", "_remove_unchanged", "os.unlink"): "clears away what the bucket has",
     ("stores/removal.py", "_empty", "os.rename"): "moves what is cleared away, in tmp/",
     ("stores/removal.py", "_remove_one", "os.unlink"): "clears away, in tmp/",
     ("schedulers/local_records.py", "create_once", "temporary.unlink"): "clears a temporary file away",
@@ -95,7 +100,7 @@ def test_every_failpoint_stands_in_the_code_once() -> None:
 
 def test_a_failpoint_is_named_as_its_member_is() -> None:
     assert [point.value for point in Failpoint] == [
-        re.sub(r"^(STORE|LOCAL)_", r"\1.", point.name).replace("_", "-").lower() for point in Failpoint
+        re.sub(r"^(STORE|S3|LOCAL)_", r"\1.", point.name).replace("_", "-").lower() for point in Failpoint
     ]
 
 

@@ -12,7 +12,7 @@ from prefect_dispatch.model.anchor import anchored
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.spec import InlineStore, JobSpec
 from prefect_dispatch.schedulers.registry import read_settings
-from prefect_dispatch.supervisor.places import check_root
+from prefect_dispatch.supervisor.places import absolute_root, check_root
 
 B = TypeVar("B", CheckpointStore, LocalScheduler)
 
@@ -37,7 +37,8 @@ async def resolve(spec: JobSpec, base: Path) -> ResolvedJob:
 
 async def _roots(spec: JobSpec) -> tuple[str, str]:
     if isinstance(spec.store, InlineStore):
-        return spec.store.root, spec.store.record_root or spec.store.root
+        root, record_root = spec.store.root, spec.store.record_root or spec.store.root
+        return absolute_root(root, Path("/")), absolute_root(record_root, Path("/"))
     store = await _load(CheckpointStore, spec.store, "store")
     return store.checkpoint_root, store.records
 

@@ -43,9 +43,6 @@ class ExitReason(enum.Enum):
     """The execution could not start; the exit code says why."""
     PROGRAM = "program"
     """The program ended by itself."""
-    TRANSFER = "transfer"
-    """``direction`` (``upload`` or ``download``), ``path``, ``done``, ``total``: how many bytes of a save have arrived.
-    Of transfers that take their time, now and then."""
     NOTICE = "notice"
     """The program ended within its notice period, or was not started because the notice came first."""
     KILLED = "killed"

@@ -269,7 +269,7 @@ class _Run:
             why += "; 190 to 195 are the wrapper's own codes"
         number = ending.signal
         exit_code = None if number is not None or ending.status is None else theirs
-        self._clerk.write_last(ExitNote(True, exit_code, number, code, reason))
+        self._write_last(ExitNote(True, exit_code, number, code, reason))
         how = f"ended by {_name(number)}" if number is not None else f"exited {theirs}"
         self._relay.say(f"exit {code}: the program {how}{why}")
         return code
@@ -280,7 +280,16 @@ class _Run:
         if self._has_started():
             if fault:
                 self._clerk.write(JournalKind.FAULT, text=fault)
-            self._clerk.write_last(ExitNote(False, None, None, code, reason))
+            self._write_last(ExitNote(False, None, None, code, reason), fault)
+
+    def _write_last(self, note: ExitNote, fault: str = "") -> None:
+        """Write the last word into the journal; and beside the record, where its supervisor may not see the journal."""
+        self._clerk.write_last(note)
+        if self._submission.record_root:
+            from prefect_dispatch.job.reporting import report_end
+
+            told = fault or self._clerk.problem or self._clerk.failure or ""
+            self._relay.say(report_end(self._submission, self._execution, note, self._saving, told))
 
     def _told(self, transfer: Transfer) -> None:
         """Tell how far a save is on its way between this machine and the store, if it takes its time."""

@@ -21,6 +21,8 @@ def anchored(spec: JobSpec, base: PurePath) -> JobSpec:
         return str(PurePath(_normalised(base / path)))
 
     changes: dict[str, object] = {"workdir": place(spec.workdir)}
+    if spec.workplace is not None:
+        changes["workplace"] = place(spec.workplace)
     if isinstance(spec.store, InlineStore):
         record_root = place(spec.store.record_root) if spec.store.record_root is not None else None
         changes["store"] = InlineStore(root=place(spec.store.root), record_root=record_root)

@@ -88,9 +88,15 @@ def _read_saves(value: Any) -> Any:
 class InlineStore(_SpecPart):
     """A checkpoint store given in the spec itself."""
 
-    root: Annotated[Text, Field(min_length=1, description="Folder as the job sees it; relative to the spec's file")]
+    root: Annotated[
+        Text,
+        Field(
+            min_length=1, description="Folder as the job sees it, relative to the spec's file; or s3://BUCKET/PREFIX"
+        ),
+    ]
     record_root: Annotated[
-        Text | None, Field(min_length=1, description="Folder of the record; the root where left out")
+        Text | None,
+        Field(min_length=1, description="Folder or s3://BUCKET/PREFIX of the record; the root where left out"),
     ] = None
 
 
@@ -156,6 +162,10 @@ class JobSpec(_SpecPart):
     store: Annotated[Text | InlineStore, Field(description="checkpoint-store/NAME, or inline {root: PATH}")] = (
         "checkpoint-store/default"
     )
+    workplace: Annotated[
+        Text | None,
+        Field(min_length=1, description="Where saves lie on the job's machine before a bucket has them; $TMPDIR else"),
+    ] = None
     scheduler: Annotated[
         Text | InlineScheduler, Field(description="local-scheduler/NAME, or inline {type: local, …}")
     ] = "local-scheduler/default"

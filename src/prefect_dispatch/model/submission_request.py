@@ -27,6 +27,7 @@ class SubmissionRequest:
         resources: what it needs.
         restarts_allowed: whether the scheduler may restart the object by itself.
         log: where its output goes, absolute; None leaves it to the scheduler.
+        secrets: variables that nobody may see: for the job's process, and never for a command line, a record or a log.
         in_time: whether it may still be made; where a scheduler can ask it at the very moment, a caller that stood
             still makes nothing that others have given up.
     """
@@ -39,6 +40,7 @@ class SubmissionRequest:
     resources: Resources
     restarts_allowed: bool
     log: Path | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     in_time: Callable[[], bool] = field(default=_always, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, object]:

@@ -53,10 +53,11 @@ def job_environment(request: SubmissionRequest, inherited: Mapping[str, str]) ->
     """The wrapper's environment.
 
     What is inherited less ``DISPATCH_*``, with the running interpreter's folder first on PATH, so that ``python`` is
-    the one of its virtual environment; then the spec's own variables; then the restart.
+    the one of its virtual environment; then the spec's own variables and the secrets; then the restart.
     """
     environment = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
     environment.update(request.environment)
+    environment.update(request.secrets)
     environment["PATH"] = job_path(inherited, request.environment)
     environment[RESTART] = "0"
     return environment

@@ -17,11 +17,12 @@ META = "meta"
 TEMPORARY = "tmp"
 STARTED_DOCUMENT = "started.json"
 RESUME_DOCUMENT = "resume.json"
+REPORTS = "reports"
 KNOWN_FOLDERS = frozenset(
     {
         *(PUBLICATIONS, PRUNED, CLAIMS, EXEC, META, TEMPORARY),
         *(DONE, "deadline", "metrics"),
-        *("record", "fold", "reports"),
+        *("record", "fold", REPORTS),
     }
 )
 """What a lineage's root may hold; the last three where the record's root is the same."""

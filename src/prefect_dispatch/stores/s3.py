@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Dict, List, Optional, Tuple
 
 from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SHORT_BYTES, SavedFile, digest_of, is_short
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import split_path
@@ -153,6 +154,7 @@ class S3Store:
             StoreUnreachable: the server does not keep what the format needs.
         """
         where = f"{self.access.endpoint}, bucket {self.place.bucket!r}"
+        reach("s3.probe-create")
         self.requests.create(key, b"probe")
         try:
             folder = self.place.key(TEMPORARY)
@@ -163,6 +165,7 @@ class S3Store:
                     f"the server {where}, does not list an object that was just created; use one whose listings are "
                     "strongly consistent"
                 )
+            reach("s3.probe-again")
             try:
                 self.requests.create(key, b"again")
             except Exists:

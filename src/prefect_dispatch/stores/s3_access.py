@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
@@ -152,10 +153,21 @@ class S3Access:
             self._known_since = time.monotonic()
             return self._known != before
 
-    def bucket(self, name: str) -> Bucket:
-        """The client for ledgers."""
-        from obstore.store import S3Store as Bucket
+    def variables(self) -> Dict[str, str]:
+        """The variables by which another process has the same access. What could be mixed in of another is set too."""
+        credentials = self.credentials()
+        values = (credentials.key, credentials.secret, credentials.token)
+        known = {
+            **dict(zip(_CREDENTIALS, values)),
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+        }
+        return {**known, "AWS_CA_BUNDLE": self._authorities} if self._authorities else known
 
+    def bucket(self, name: str, credentials: Credentials) -> Bucket:
+        """The client for ledgers. It signs with these credentials for ever."""
         options: Any = {
             "allow_http": self.endpoint.startswith("http:"),
             "allow_invalid_certificates": not self._verify,
@@ -168,26 +180,31 @@ class S3Access:
         if not _has_proxy(self.endpoint):
             # It follows redirects, with the session token and to any host.
             options.update(proxy_url=_NOWHERE, proxy_excludes=urlsplit(self.endpoint).hostname)
-        return Bucket(
+        client: Bucket = load_library("obstore.store").S3Store(
             name,
             endpoint=self.endpoint,
             region=self.region,
             virtual_hosted_style_request=False,
-            credential_provider=self._provide,
+            # Handed over so that none are looked for in the environment beside them.
+            credential_provider=lambda: {
+                "access_key_id": credentials.key,
+                "secret_access_key": credentials.secret,
+                "token": credentials.token or None,
+                "expires_at": None,
+            },
             client_options=options,
             # Who retries must know whether the first try may have had its effect: we do that ourselves.
             retry_config={"max_retries": 0},
         )
+        return client
 
     def filesystem(self) -> Any:
         """The s3fs file system for saves; another one when the credentials are others."""
-        import s3fs
-
         credentials = self.credentials()
         with self._lock:
             if self._filesystem is None or self._filesystem[0] != credentials:
                 seconds = self.patience.request.total_seconds()
-                made = s3fs.S3FileSystem(
+                made = load_library("s3fs").S3FileSystem(
                     key=credentials.key,
                     secret=credentials.secret,
                     token=credentials.token or None,
@@ -212,15 +229,19 @@ class S3Access:
                 self._filesystem = (credentials, made)
             return self._filesystem[1]
 
-    def _provide(self) -> Any:
-        """The credentials as obstore takes them. It asks before each request, since they seem to end soon."""
-        credentials = self.credentials()
-        return {
-            "access_key_id": credentials.key,
-            "secret_access_key": credentials.secret,
-            "token": credentials.token or None,
-            "expires_at": datetime.now(timezone.utc) + timedelta(seconds=_FRESH_SECONDS),
-        }
+
+def load_library(name: str) -> Any:
+    """Import a client's library, now that a root needs it.
+
+    Raises:
+        StoreUnreachable: it is not installed here.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise StoreUnreachable(
+            f"a root on S3 needs {error.name or name}, which is not installed here; pip install obstore s3fs"
+        ) from None
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -317,6 +338,16 @@ def use_access(root: str, access: S3Access) -> None:
     _accesses[root.rstrip("/")] = access
 
 
+def variables_for(url: str) -> Dict[str, str]:
+    """The variables by which a job reaches a root as this process does; none where it has the environment's own.
+
+    Raises:
+        StoreUnreachable: there are no credentials.
+    """
+    access = _told_for(url)
+    return {} if access is None else access.variables()
+
+
 def access_for(url: str) -> S3Access:
     """The access by which a root is reached: the one that was told for it, or for the nearest above; else the
     environment's.
@@ -324,12 +355,16 @@ def access_for(url: str) -> S3Access:
     Raises:
         UsageError: the environment cannot be used.
     """
+    return _told_for(url) or access_of_environment()
+
+
+def _told_for(url: str) -> Optional[S3Access]:
     place = url.rstrip("/")
     while len(place) > len(SCHEME):
         if place in _accesses:
             return _accesses[place]
         place = place.rpartition("/")[0]
-    return access_of_environment()
+    return None
 
 
 def _amazon(region: str) -> str:

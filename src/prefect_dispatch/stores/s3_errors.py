@@ -70,10 +70,17 @@ _BY_CODE = {
 }
 _BY_STATUS = {401: Meaning.DENIED, 403: Meaning.DENIED, 409: Meaning.CONFLICT, 412: Meaning.EXISTS}
 _CLOCK = "RequestTimeTooSkewed"
+_DEFECTS = (TypeError, AttributeError, NameError, LookupError, AssertionError, ArithmeticError)
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an error of obstore, or of s3fs and botocore below it, means."""
+    """What an error of obstore, or of s3fs and botocore below it, means.
+
+    Raises:
+        Exception: it is none of these, but a defect of this package, which must not look like a server's fault.
+    """
+    if isinstance(error, _DEFECTS):
+        raise error
     if isinstance(error, Garbled):
         return Failure(Meaning.UNANSWERED, "what it answered is not what was written there")
     text = str(error)

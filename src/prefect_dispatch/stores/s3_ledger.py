@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import List, Optional
 
 from prefect_dispatch.errors import MalformedName, StoreError
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.stores.folder import check_name
 from prefect_dispatch.stores.layout import EXEC, META
@@ -29,7 +30,9 @@ class S3Ledger:
 
     def create(self, name: str, content: bytes = b"") -> None:
         """Create a name, by one request that fails where it is taken."""
-        self._requests.create(self._key_of(name), content)
+        key = self._key_of(name)
+        reach("s3.create")
+        self._requests.create(key, content)
 
     def read(self, name: str, most: int = MAX_DOCUMENT_BYTES) -> bytes:
         """Read a name's content, up to one byte more than it may have."""

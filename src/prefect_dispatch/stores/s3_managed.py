@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import List, Optional, Tuple
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import describe, open_folder, open_root, split_path
@@ -122,6 +123,7 @@ class ManagedStore:
                 with open_folder(root, [TEMPORARY], make=True) as workshop:
                     try:
                         self._fetch(source, os.path.join(self.workplace, TEMPORARY, temporary), files, single)
+                        reach("s3.place-import")
                         os.rename(temporary, name, src_dir_fd=workshop, dst_dir_fd=shelf)
                     finally:
                         remove_all(workshop, temporary)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Awaitable, Callable, List, Optional, Sequence, Tuple
 
 from prefect_dispatch.errors import Absent, DispatchError, Exists, StoreError
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.s3_digests import Digests, digests_of, prove
 from prefect_dispatch.stores.s3_errors import Meaning, failure_of
@@ -95,6 +96,7 @@ class S3Mover:
         place = f"/proc/self/fd/{descriptor}"
 
         async def put(filesystem: Any) -> None:
+            reach("s3.send")
             with progress.of(file.size) as callback:
                 await filesystem._put_file(
                     place,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NoReturn, Optio
 from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.printable import printable
-from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_access import Credentials, S3Access, load_library
 from prefect_dispatch.stores.s3_errors import Failure, Garbled, Meaning, failure_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class S3Requests:
     def __init__(self, bucket: str, access: S3Access) -> None:
         self.bucket = bucket
         self.access = access
-        self._client: Optional[Bucket] = None
+        self._client: Optional[Tuple[Credentials, Bucket]] = None
 
     def describe(self, key: str) -> str:
         """An object as people find it."""
@@ -78,14 +78,13 @@ class S3Requests:
                 is takes that for success.
             StoreError: it may or may not have been created.
         """
-        import obstore
+        obstore = load_library("obstore")
 
-        client = self._open()
         lost = False
 
         def put() -> None:
             digest = {DIGEST: hashlib.sha256(content).hexdigest()} if content else None
-            obstore.put(client, key, content, mode="create", use_multipart=False, attributes=digest)
+            obstore.put(self._open(), key, content, mode="create", use_multipart=False, attributes=digest)
 
         for failure in self._tries(put, key):
             if failure.meaning is Meaning.EXISTS:
@@ -104,15 +103,13 @@ class S3Requests:
         Raises:
             Absent: it is not there.
         """
-        import obstore
-
-        client = self._open()
+        obstore = load_library("obstore")
 
         def get() -> bytes:
-            answer = obstore.get(client, key)
+            answer = obstore.get(self._open(), key)
             size = int(answer.meta["size"])
             if size > most + 1:
-                return bytes(obstore.get_range(client, key, start=0, end=most + 1))
+                return bytes(obstore.get_range(self._open(), key, start=0, end=most + 1))
             content = bytes(answer.bytes())
             if len(content) != size:
                 raise ConnectionError("end of file before message length reached")
@@ -129,13 +126,11 @@ class S3Requests:
         Raises:
             Absent: it is not there.
         """
-        import obstore
-
-        client = self._open()
+        obstore = load_library("obstore")
 
         def head() -> Optional[Listed]:
             try:
-                return _listed(obstore.head(client, key))
+                return _listed(obstore.head(self._open(), key))
             except FileNotFoundError:
                 return None
 
@@ -156,14 +151,13 @@ class S3Requests:
         Raises:
             StoreError: it failed on the way, or the server's pages repeat themselves.
         """
-        import obstore
+        obstore = load_library("obstore")
 
-        client = self._open()
         last = after
         tries = Tries(self.access)
         while True:
             try:
-                for page in obstore.list(client, folder or None, offset=last or None, chunk_size=PAGE):
+                for page in obstore.list(self._open(), folder or None, offset=last or None, chunk_size=PAGE):
                     listed = [_listed(one) for one in page]
                     if not listed:
                         continue
@@ -180,14 +174,12 @@ class S3Requests:
 
     def keys(self, folder: str) -> List[str]:
         """All keys below a folder's, in the server's order: with nothing else of them, for a very long ledger."""
-        import obstore
-
-        client = self._open()
+        obstore = load_library("obstore")
 
         def list_all() -> List[str]:
             keys: List[str] = []
             begun: Set[str] = set()
-            for page in obstore.list(client, folder or None, chunk_size=PAGE):
+            for page in obstore.list(self._open(), folder or None, chunk_size=PAGE):
                 if page:
                     # Told at once: a server that sends one page over and over never comes to an end.
                     begins = str(page[0]["path"])
@@ -204,14 +196,13 @@ class S3Requests:
 
     def children(self, folder: str) -> Tuple[List[str], List[str]]:
         """The keys of the objects, and of the folders, that lie in a folder itself."""
-        import obstore
+        obstore = load_library("obstore")
 
-        client = self._open()
         patience = self.access.patience
         seconds = (patience.request + patience.retry).total_seconds()
 
         async def list_all() -> ListResult[Sequence[ObjectMeta]]:
-            return await asyncio.wait_for(obstore.list_with_delimiter_async(client, folder or None), seconds)
+            return await asyncio.wait_for(obstore.list_with_delimiter_async(self._open(), folder or None), seconds)
 
         def list_within() -> ListResult[Sequence[ObjectMeta]]:
             # The client goes from page to page by itself, and a server whose pages repeat has no last one. A thread,
@@ -230,7 +221,7 @@ class S3Requests:
 
     def chunks(self, key: str) -> Iterator[bytes]:
         """The bytes of an object, of any length. Tried once: a part of it is nothing."""
-        import obstore
+        obstore = load_library("obstore")
 
         try:
             for chunk in obstore.get(self._open(), key).stream():
@@ -240,11 +231,10 @@ class S3Requests:
 
     def delete(self, key: str) -> None:
         """Delete an object. One that is absent is no error."""
-        import obstore
+        obstore = load_library("obstore")
 
-        client = self._open()
         try:
-            self._ask(lambda: obstore.delete(client, key), key)
+            self._ask(lambda: obstore.delete(self._open(), key), key)
         except Absent:
             pass
 
@@ -254,25 +244,22 @@ class S3Requests:
         Raises:
             Absent: it is not there.
         """
-        import obstore
+        obstore = load_library("obstore")
 
-        client = self._open()
-        self._ask(lambda: obstore.copy(client, key, target), key)
+        self._ask(lambda: obstore.copy(self._open(), key, target), key)
 
     def _refuse_repetition(self, folder: str) -> NoReturn:
         raise StoreError(f"the listing of {self.describe(folder)} repeats itself; use another server")
 
     def _open(self) -> Bucket:
-        if self._client is None:
+        credentials = self.access.credentials()
+        client = self._client
+        if client is None or client[0] != credentials:
             try:
-                self._client = self.access.bucket(self.bucket)
-            except ImportError as error:
-                raise StoreUnreachable(
-                    f"s3://{self.bucket}: {error.name} is not installed here; pip install obstore s3fs"
-                ) from None
+                client = self._client = (credentials, self.access.bucket(self.bucket, credentials))
             except OSError as error:
                 raise StoreUnreachable(f"s3://{self.bucket}: {error.strerror or error}; see AWS_CA_BUNDLE") from None
-        return self._client
+        return client[1]
 
     def _ask(self, request: Callable[[], T], key: str) -> T:
         """Make a request that may be made again."""

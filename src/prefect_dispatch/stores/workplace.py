@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Iterable, Mapping, Sequence
 
 from prefect_dispatch.errors import StoreUnreachable
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.folder import describe, open_folder, open_root
@@ -34,7 +35,9 @@ def make_workplace(path: str) -> None:
         StoreUnreachable: it cannot be made, or is somebody else's.
     """
     try:
+        reach("s3.workplace-above")
         os.makedirs(os.path.dirname(path), exist_ok=True)
+        reach("s3.workplace")
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
         status = os.lstat(path)

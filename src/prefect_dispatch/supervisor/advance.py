@@ -55,7 +55,8 @@ from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.own_call import OwnCall, is_unwanted
 from prefect_dispatch.supervisor.record import Record
-from prefect_dispatch.supervisor.request import request_of
+from prefect_dispatch.supervisor.reports_view import ReportsView
+from prefect_dispatch.supervisor.request import request_of, secrets_of
 from prefect_dispatch.supervisor.root_view import RootView
 
 STOP_AGAIN_AFTER = timedelta(seconds=30)
@@ -102,13 +103,22 @@ class Supervisor:
         scheduler: the scheduler that its objects live in.
         root: the lineage's checkpoint root; None where this process cannot reach it.
         clock: the clock.
+        reports: what helpers left beside the record, for where the root cannot be reached.
     """
 
-    def __init__(self, record: Record, scheduler: Scheduler, root: RootView | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        record: Record,
+        scheduler: Scheduler,
+        root: RootView | None,
+        clock: Clock,
+        reports: ReportsView | None = None,
+    ) -> None:
         self._record = record
         self._scheduler = scheduler
         self._root = root
         self._clock = clock
+        self._reports = reports
         self._memory = _Memory()
         self._last: LineageState | None = None
 
@@ -244,6 +254,7 @@ class Supervisor:
     async def _submit(self, state: LineageState, step: Submit) -> None:
         """Write down the intent, then make the one call. What it does not tell is found out by token."""
         limit = self._scheduler.capabilities.submit_bound
+        secrets = {} if state.opened is None else await asyncio.to_thread(secrets_of, state.opened)
         intent = Submitting(
             n=step.n,
             token=new_token(),
@@ -261,7 +272,12 @@ class Supervisor:
             return
         give_up = began + limit.total_seconds()
         request = request_of(
-            self._record.lineage, record_id, after.opened, submission, lambda: self._clock.monotonic() < give_up
+            self._record.lineage,
+            record_id,
+            after.opened,
+            submission,
+            secrets,
+            lambda: self._clock.monotonic() < give_up,
         )
         reach("submit")
         # As late as can be; and what stands still behind it, is seen once it goes on.
@@ -444,6 +460,8 @@ class Supervisor:
         if root is not None:
             word = await asyncio.to_thread(root.last_word, epoch, submission.attempt(ended.restart))
             published = await asyncio.to_thread(root.published, submission.generation)
+        elif self._reports is not None:
+            word = await asyncio.to_thread(self._reports.last_word, submission.attempt(ended.restart))
         cause = cause_of(ended, word)
         if cause is Cause.STOPPED and pending_too_long(opened, submission, self._clock.now()):
             cause = Cause.NO_CAPACITY

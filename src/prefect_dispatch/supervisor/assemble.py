@@ -7,10 +7,12 @@ from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan, plan
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.registry import scheduler_of
+from prefect_dispatch.stores.opening import join_root, open_store
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.places import open_lineage_root, root_visible
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.reports_view import ReportsView
 from prefect_dispatch.supervisor.root_view import RootView
 
 
@@ -40,4 +42,6 @@ def supervisor_of(record: Record, state: LineageState, clock: Clock) -> Supervis
     """
     if state.opened is None:
         raise LineageError(f"lineage {record.lineage!r} was never opened; submit a job for it")
-    return Supervisor(record, scheduler_of(state.opened.scheduler), root_view_of(record.lineage, state), clock)
+    reports = ReportsView(open_store(join_root(state.opened.record_root, record.lineage)))
+    scheduler = scheduler_of(state.opened.scheduler)
+    return Supervisor(record, scheduler, root_view_of(record.lineage, state), clock, reports)

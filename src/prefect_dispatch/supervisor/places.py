@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from prefect_dispatch.errors import StoreError, StoreUnreachable, UsageError
+from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable, UsageError
 from prefect_dispatch.format.names import check_lineage
 from prefect_dispatch.stores.lineage_root import LineageRoot
-from prefect_dispatch.stores.port import Ledger
-from prefect_dispatch.stores.posix import PosixStore
+from prefect_dispatch.stores.opening import is_url, join_root, open_store
+from prefect_dispatch.stores.port import Ledger, Store
+from prefect_dispatch.stores.s3_place import SCHEME, S3Place
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.record import Record
 
@@ -18,44 +19,62 @@ def absolute_root(root: str, base: Path) -> str:
     """A root made absolute.
 
     Args:
-        root: a folder, or a URL.
+        root: a folder, or ``s3://bucket/prefix``.
         base: the folder that a relative one is relative to.
 
     Raises:
-        UsageError: it is a URL of a store that this version does not have.
+        UsageError: it is a URL of another kind, or not of a bucket.
     """
-    if "://" in root:
-        raise UsageError(f"root {root!r}: object stores are not in this version; give a folder")
+    if is_url(root):
+        if not root.startswith(SCHEME):
+            raise UsageError(f"root {root!r} is of a kind that there is not; use a folder or s3://BUCKET/PREFIX")
+        return S3Place.parse(root).url
     return str((base / root).absolute())
 
 
-def check_root(root: str) -> Path:
-    """Return a root as an absolute path.
+def check_root(root: str) -> str:
+    """Return a root that is absolute.
 
     Raises:
-        UsageError: it is a URL of a store that this version does not have, or not absolute.
+        UsageError: it is not, or is a URL of a store that there is not.
     """
     if absolute_root(root, Path("/")) != root:
         raise UsageError(f"root {root!r} is not absolute")
-    return Path(root)
+    return root
 
 
 def root_visible(root: str) -> bool:
-    """Whether this process can see a checkpoint root, or the folder that it will be made in."""
-    return _nearest(check_root(root)).is_dir()
+    """Whether this process can see a checkpoint root, or the folder that it will be made in.
+
+    A bucket is always taken for visible: it is asked when something of it is wanted.
+    """
+    return is_url(check_root(root)) or _nearest(Path(root)).is_dir()
 
 
 def check_reachable(root: str) -> None:
     """Find out, changing nothing, that a root is there or can be made.
 
     Raises:
-        StoreUnreachable: something that is no folder is in its way, or it may not be written.
+        StoreUnreachable: something that is no folder is in its way, or it may not be written; or its bucket is not
+            there, or the credentials do not open it.
     """
-    path = _nearest(check_root(root))
+    if is_url(check_root(root)):
+        _ask_bucket(root)
+        return
+    path = _nearest(Path(root))
     if not path.is_dir():
         raise StoreUnreachable(f"root {root} cannot be used: {path} is not a folder; name another root")
     if not os.access(path, os.W_OK | os.X_OK):
         raise StoreUnreachable(f"root {root} cannot be used: {path} may not be written; name another root")
+
+
+def _ask_bucket(root: str) -> None:
+    try:
+        open_store(root).ledger(".dispatch").read("there")
+    except Absent:
+        pass
+    except StoreError as error:
+        raise StoreUnreachable(f"root {root} cannot be used: {error}") from None
 
 
 def _nearest(path: Path) -> Path:
@@ -65,18 +84,18 @@ def _nearest(path: Path) -> Path:
 
 def open_index(record_root: str) -> Ledger:
     """The ledger of open lineages of a record root."""
-    return PosixStore(check_root(record_root)).ledger(".dispatch/open")
+    return open_store(check_root(record_root)).ledger(".dispatch/open")
 
 
 def open_record(record_root: str, lineage: str, clock: Clock, writer: str | None = None) -> Record:
     """A lineage's record."""
-    store = PosixStore(check_root(record_root) / check_lineage(lineage))
+    store = open_store(join_root(check_root(record_root), check_lineage(lineage)))
     return Record(store, open_index(record_root), lineage, clock, writer)
 
 
 def open_lineage_root(root: str, lineage: str) -> LineageRoot:
     """A lineage's checkpoint root."""
-    return LineageRoot(PosixStore(check_root(root) / check_lineage(lineage)))
+    return LineageRoot(open_store(join_root(check_root(root), check_lineage(lineage))))
 
 
 def known_lineages(record_root: str) -> list[str]:
@@ -85,12 +104,23 @@ def known_lineages(record_root: str) -> list[str]:
     Raises:
         StoreError: the record root cannot be listed.
     """
-    path = check_root(record_root)
+    if is_url(check_root(record_root)):
+        store = open_store(record_root)
+        return [name for name in store.folders("") if _is_lineage(name) and _has_record(store, name)]
+    path = Path(record_root)
     try:
         names = sorted(entry.name for entry in path.iterdir() if (entry / "record.json").is_file())
     except OSError as error:
         raise StoreError(f"record root {path} cannot be listed: {error.strerror}; check --store") from None
     return [name for name in names if _is_lineage(name)]
+
+
+def _has_record(store: Store, name: str) -> bool:
+    try:
+        store.ledger(name).read("record.json")
+    except Absent:
+        return False
+    return True
 
 
 def _is_lineage(name: str) -> bool:

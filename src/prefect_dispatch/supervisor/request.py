@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,12 +11,31 @@ from prefect_dispatch.format.submission import Notice, RestartSource, Submission
 from prefect_dispatch.model.facts import Opened
 from prefect_dispatch.model.state import SubmissionState
 from prefect_dispatch.model.submission_request import SubmissionRequest
+from prefect_dispatch.stores.opening import is_url
+from prefect_dispatch.stores.s3_access import variables_for
+
+
+def secrets_of(opened: Opened) -> Mapping[str, str]:
+    """The variables that open the root of a job, where the environment that it inherits does not.
+
+    Raises:
+        StoreUnreachable: there are no credentials.
+    """
+    return variables_for(opened.root) if is_url(opened.root) else {}
 
 
 def request_of(
-    lineage: str, record_id: str, opened: Opened, submission: SubmissionState, in_time: Callable[[], bool]
+    lineage: str,
+    record_id: str,
+    opened: Opened,
+    submission: SubmissionState,
+    secrets: Mapping[str, str],
+    in_time: Callable[[], bool],
 ) -> SubmissionRequest:
-    """Everything that a scheduler needs for one submission, from facts alone; and whether it may still be made."""
+    """Everything that a scheduler needs for one submission, and whether it may still be made.
+
+    All of it comes from facts, but for the secrets.
+    """
     spec = opened.spec
     document = Submission(
         lineage=lineage,
@@ -32,6 +51,8 @@ def request_of(
         restart_source=RestartSource.ENVIRONMENT,
         root_prepared=opened.root_prepared,
         watch_interval=spec.watch_interval,
+        workplace=spec.workplace or "",
+        record_root=opened.record_root if opened.record_root != opened.root else "",
     )
     return SubmissionRequest(
         document=document,
@@ -42,5 +63,6 @@ def request_of(
         resources=spec.resources,
         restarts_allowed=submission.restarts_allowed,
         log=None if spec.log == "auto" else Path(opened.workdir) / spec.log,
+        secrets=secrets,
         in_time=in_time,
     )

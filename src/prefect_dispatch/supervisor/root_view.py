@@ -137,9 +137,7 @@ class RootView:
                 if entry.kind in (JournalKind.FAIL.value, JournalKind.FAULT.value):
                     told = f": {_text(entry, MOST_DETAIL)}"
                 if entry.kind == JournalKind.EXIT.value:
-                    note = ExitNote.of_fields(entry.fields, f"the last word of {attempt}")
-                    why = _WHY[note.reason]
-                    return LastWord(True, note.program_started, f"{why}{told}" if why else "")
+                    return last_word_of(ExitNote.of_fields(entry.fields, f"the last word of {attempt}"), told)
             return LastWord(claimed=True)
 
         return self._ask(look)
@@ -167,6 +165,8 @@ class RootView:
                     percent = min(100.0, max(0.0, told))
                 if entry.kind == JournalKind.STATUS.value:
                     status = _text(entry, MOST_STATUS)
+                if entry.kind == JournalKind.TRANSFER.value:
+                    status = _transfer(entry)
             return Progress(percent, status)
 
         return self._ask(look)
@@ -236,6 +236,12 @@ class RootView:
             _log.info("%s", text, extra={"action": "root.unreadable"})
 
 
+def last_word_of(note: ExitNote, told: str) -> LastWord:
+    """What an exit note says to people, with what else was told before it."""
+    why = _WHY[note.reason]
+    return LastWord(True, note.program_started, f"{why}{told}" if why else "")
+
+
 class _Manifests:
     """The manifests of a root, read within the bounds of one look."""
 
@@ -271,6 +277,16 @@ def _number(value: object) -> float | None:
         return float(value) if math.isfinite(value) else None
     except OverflowError:
         return None
+
+
+def _transfer(entry: JournalEntry) -> str:
+    """How far a save is on its way, in words; empty where the entry does not say."""
+    done, total = _number(entry.fields.get("done")), _number(entry.fields.get("total"))
+    words = {"upload": "uploading", "download": "downloading"}
+    direction = entry.fields.get("direction")
+    if done is None or not total or not isinstance(direction, str) or direction not in words:
+        return ""
+    return f"{words[direction]} a save: {max(0.0, min(1.0, done / total)):.0%} of {total / 1e6:,.1f} MB"
 
 
 def _text(entry: JournalEntry, most: int) -> str:

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from obstore.store import S3Store
 
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from support.s3.direct import Direct
-from support.s3.place import CALM, TOKEN, Place, store_at
+from support.s3.place import TOKEN, Place, Places
 from support.s3.proxy import FaultProxy
 from support.s3.runs import LINEAGE, Runs
 from support.s3.server import Server
 from support.s3.strikes import Sweep
 
-_numbers = itertools.count(1)
-
 
 @pytest.fixture(scope="session")
-def client(s3_server: Server) -> Any:
-    return s3_server.client()
+def places(s3_server: Server) -> Iterator[Places]:
+    found = Places(s3_server)
+    yield found
+    found.close()
 
 
 @pytest.fixture
-def direct(client: Any, s3_server: Server) -> Direct:
+def direct(places: Places) -> Direct:
     """A place of the test's own, reached past the proxy."""
-    return Direct(client, s3_server.bucket, f"faults-{next(_numbers)}")
+    return places.direct()
 
 
 @pytest.fixture
-def proxy(s3_server: Server) -> Iterator[FaultProxy]:
-    place = urlsplit(s3_server.endpoint)
-    found = FaultProxy(str(place.hostname), int(place.port or 0))
+def proxy(places: Places) -> Iterator[FaultProxy]:
+    found = places.new_proxy()
     yield found
     found.close()
 
@@ -59,14 +55,15 @@ def bare(proxy: FaultProxy, s3_server: Server, direct: Direct) -> S3Store:
 
 
 @pytest.fixture
-def reach(s3_server: Server, client: Any) -> Callable[[], Place]:
-    """Makes places behind proxies of their own, whose clients are not patient."""
-    return lambda: Place.made(s3_server, client, f"faults-{next(_numbers)}")
+def place(places: Places) -> Iterator[Place]:
+    found = places.new()
+    yield found
+    found.close()
 
 
 @pytest.fixture
-def sweep(reach: Callable[[], Place], s3_server: Server) -> Sweep[Place]:
-    return Sweep(reach, (s3_server.secret, TOKEN), lambda place: (place.proxy.endpoint, place.direct.bucket))
+def sweep(places: Places, s3_server: Server) -> Sweep[Place]:
+    return Sweep(places.new, (s3_server.secret, TOKEN), lambda place: (place.proxy.endpoint, place.direct.bucket))
 
 
 @pytest.fixture(scope="session")
@@ -75,13 +72,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, compiled: Path, proxy: FaultProxy, direct: Direct, s3_server: Server) -> Iterator[Runs]:
+def runs(tmp_path: Path, compiled: Path, proxy: FaultProxy, direct: Direct, places: Places) -> Iterator[Runs]:
     """Wrappers around a training, whose root is behind the proxy."""
     found = Runs(
         tmp_path,
         direct,
-        LineageRoot(store_at(f"{direct.url}/{LINEAGE}", s3_server.endpoint, s3_server, CALM)),
-        s3_server.environment(AWS_ENDPOINT_URL=proxy.endpoint, DISPATCH_S3_TIMEOUT="2s", DISPATCH_S3_RETRY="3s"),
+        LineageRoot(places.honest(f"{direct.url}/{LINEAGE}")),
+        places.server.environment(AWS_ENDPOINT_URL=proxy.endpoint, DISPATCH_S3_TIMEOUT="2s", DISPATCH_S3_RETRY="3s"),
         compiled,
     )
     yield found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import queue
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 from urllib.parse import urlsplit
 
 from prefect_dispatch.stores.s3 import S3Store
@@ -15,7 +17,7 @@ from support.s3.proxy import FaultProxy
 from support.s3.server import Server
 
 TOKEN = "tests-session-token-of-nobody"
-HASTE = S3Patience(timedelta(seconds=1), timedelta(seconds=2))
+HASTE = S3Patience(timedelta(seconds=2), timedelta(seconds=4))
 """A patience that no test has to wait long for."""
 CALM = S3Patience()
 
@@ -25,38 +27,76 @@ class Place:
     """A root of a test's own.
 
     Attributes:
+        places: where it came from.
         proxy: stands before the server, for ``store`` alone.
+        access: by the proxy.
         direct: the root's place, for a client that is none of ours.
         store: our store, through the proxy.
         honest: our store, past the proxy.
     """
 
-    server: Server
-
+    places: Places
     proxy: FaultProxy
+    access: S3Access
     direct: Direct
     store: S3Store
     honest: S3Store
 
-    @classmethod
-    def made(cls, server: Server, client: Any, prefix: str) -> Place:
-        direct = Direct(client, server.bucket, prefix)
-        at = urlsplit(server.endpoint)
-        proxy = FaultProxy(str(at.hostname), int(at.port or 0))
-        return cls(
-            server,
-            proxy,
-            direct,
-            store_at(direct.url, proxy.endpoint, server, HASTE),
-            store_at(direct.url, server.endpoint, server, CALM),
-        )
-
     def elsewhere(self, url: str) -> S3Store:
         """Our store at another URL, through the proxy."""
-        return store_at(url, self.proxy.endpoint, self.server, HASTE)
+        return S3Store(S3Place.parse(url), self.access)
+
+    def close(self) -> None:
+        self.places.take_back(self)
 
 
-def store_at(url: str, endpoint: str, server: Server, patience: S3Patience) -> S3Store:
-    """Our store at a URL, reached by this endpoint."""
+class Places:
+    """Makes places on one server. Clients take long to make, so a proxy and its client serve one place after another.
+
+    Args:
+        server: the server.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.calm = access_by(server.endpoint, server, CALM)
+        self._numbers = itertools.count(1)
+        self._idle: queue.SimpleQueue[tuple[FaultProxy, S3Access]] = queue.SimpleQueue()
+
+    def direct(self) -> Direct:
+        """A place that nobody else has."""
+        return Direct(self.server.client(), self.server.bucket, f"faults-{next(self._numbers)}")
+
+    def new_proxy(self) -> FaultProxy:
+        at = urlsplit(self.server.endpoint)
+        return FaultProxy(str(at.hostname), int(at.port or 0))
+
+    def honest(self, url: str) -> S3Store:
+        """Our store at a URL, past every proxy."""
+        return S3Store(S3Place.parse(url), self.calm)
+
+    def new(self) -> Place:
+        try:
+            proxy, access = self._idle.get_nowait()
+        except queue.Empty:
+            proxy = self.new_proxy()
+            access = access_by(proxy.endpoint, self.server, HASTE)
+        direct = self.direct()
+        store = S3Store(S3Place.parse(direct.url), access)
+        return Place(self, proxy, access, direct, store, self.honest(direct.url))
+
+    def take_back(self, place: Place) -> None:
+        place.proxy.disarm()
+        place.proxy.seen.clear()
+        self._idle.put((place.proxy, place.access))
+
+    def close(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait()[0].close()
+
+
+def access_by(endpoint: str, server: Server, patience: S3Patience) -> S3Access:
+    """Access to a server by another endpoint."""
     credentials = Credentials(server.key, server.secret)
-    return S3Store(S3Place.parse(url), S3Access(endpoint, "", lambda *renewing: credentials, patience=patience))
+    return S3Access(endpoint, "", lambda again: credentials, patience=patience)

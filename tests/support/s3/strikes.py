@@ -17,17 +17,22 @@ from support.s3.kinds import KINDS, Kind
 from support.s3.messages import Request
 from support.s3.proxy import FaultProxy
 
-SIDE_BY_SIDE = 8
+SIDE_BY_SIDE = 16
 """Most faults make somebody wait."""
 
 
 class HasProxy(Protocol):
-    """What an act is done on: a place of its own, behind a proxy of its own."""
+    """What an act is done on: a place of its own, behind a proxy that nobody else uses meanwhile."""
 
     proxy: FaultProxy
 
+    def close(self) -> None:
+        """Give the proxy back."""
+        ...
+
 
 P = TypeVar("P", bound=HasProxy)
+Q = TypeVar("Q", bound=HasProxy)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class Sweep(Generic[P]):
     """Tries faults at an act.
 
     Args:
-        place: makes a fresh place; it is closed by closing its proxy.
+        place: makes a fresh place.
         secrets: what must never be told.
         told: what an error of this place must name.
     """
@@ -99,10 +104,14 @@ class Sweep(Generic[P]):
         self._secrets = secrets
         self._told = told
 
+    def over(self, place: Callable[[], Q]) -> Sweep[Q]:
+        """The same sweep over other places."""
+        return Sweep(place, self._secrets, self._told)  # type: ignore[arg-type]
+
     def census(self, act: Act[P]) -> list[Request]:
         """The requests of an act that nobody disturbs, and which holds then."""
         place = self._place()
-        with closing(place.proxy):
+        with closing(place):
             act.prepare(place)
             before = len(place.proxy.seen)
             returned = act.do(place)
@@ -130,7 +139,7 @@ class Sweep(Generic[P]):
 
     def _try(self, act: Act[P], strike: Strike) -> None:
         place = self._place()
-        with closing(place.proxy):
+        with closing(place):
             act.prepare(place)
             kind = strike.kind
             counter = itertools.count()

@@ -1,0 +1,155 @@
+"""Servers that are not as they should be, each a real one: told apart, bounded in time, and never obeyed."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable
+from prefect_dispatch.stores.s3 import S3Store
+from prefect_dispatch.stores.s3_access import Credentials, S3Access, S3Patience
+from prefect_dispatch.stores.s3_place import S3Place
+from support.s3.access import new_url, store_at
+from support.s3.server import Server, serve
+
+BRIEF = S3Patience(timedelta(seconds=1), timedelta(seconds=1))
+TOKEN = "token-of-the-tests"
+
+
+def store_of(endpoint: str, bucket: str = "bucket") -> S3Store:
+    access = S3Access(endpoint, "", lambda again: Credentials("key", "secret-key", TOKEN), patience=BRIEF)
+    return S3Store(S3Place(bucket, "runs"), access)
+
+
+@contextmanager
+def answering(answer: bytes | None, host: str = "127.0.0.1") -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives everybody one answer, or none; and all that it was sent."""
+    received: list[bytes] = []
+    listener = socket.create_server((host, 0))
+    held: list[socket.socket] = []
+
+    def run() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            held.append(connection)
+            received.append(connection.recv(65536))
+            if answer is not None:
+                connection.sendall(answer)
+                connection.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield f"http://{host}:{listener.getsockname()[1]}", received
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+        for connection in held:
+            connection.close()
+
+
+def test_a_server_that_ignores_the_condition_is_refused_at_first_use(tmp_path: Path) -> None:
+    # given one that overwrites whatever it is told not to
+    with serve("nanio", tmp_path / "nanio") as server:
+        store = store_at(server, new_url(server))
+        # when / then
+        with pytest.raises(StoreUnreachable, match="If-None-Match") as refusal:
+            store.probe()
+        assert server.endpoint in str(refusal.value)
+        assert store.ledger("tmp").names() == []
+
+
+@pytest.mark.parametrize("ask", ["read", "names", "create", "remove", "children"])
+def test_a_redirect_is_not_followed_and_the_token_stays_here(ask: str) -> None:
+    # given a server that sends everybody elsewhere
+    ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with answering(ok, "127.0.0.2") as (elsewhere, stolen):
+        moved = f"HTTP/1.1 307 Moved\r\nLocation: {elsewhere}/x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        with answering(moved.encode()) as (endpoint, received):
+            store = store_of(endpoint)
+            # when it is asked
+            with pytest.raises(StoreError) as failure:
+                ledger = store.ledger("pub")
+                {
+                    "read": lambda: ledger.read("x"),
+                    "names": ledger.names,
+                    "create": lambda: ledger.create("x"),
+                    "remove": lambda: ledger.remove("x"),
+                    "children": lambda: store.folders(""),
+                }[ask]()
+            # then the other one gets nothing, and what is told names the endpoint and no secret
+            assert stolen == [] and len(received) >= 1
+            assert not isinstance(failure.value, Absent)
+            assert endpoint in str(failure.value)
+            assert TOKEN not in str(failure.value) and "secret-key" not in str(failure.value)
+
+
+def test_a_server_that_never_answers_is_given_up_in_time() -> None:
+    with answering(None) as (endpoint, _):
+        began = time.monotonic()
+        with pytest.raises(StoreError, match="did not answer in time"):
+            store_of(endpoint).ledger("pub").create("x")
+        assert time.monotonic() - began < 8
+
+
+def test_nobody_there_is_told_with_the_endpoint() -> None:
+    with pytest.raises(StoreError, match=r"http://127\.0\.0\.1:1: nobody listens there"):
+        store_of("http://127.0.0.1:1").ledger("pub").read("x")
+
+
+def test_a_404_that_does_not_say_what_is_missing_proves_nothing() -> None:
+    answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngone"
+    with answering(answer) as (endpoint, _), pytest.raises(StoreError) as failure:
+        store_of(endpoint).ledger("pub").read("x")
+    assert not isinstance(failure.value, Absent)
+
+
+def test_a_bucket_that_is_not_there_is_named_with_its_endpoint() -> None:
+    body = b"<?xml version='1.0'?><Error><Code>NoSuchBucket</Code><Message>no</Message></Error>"
+    answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
+    with answering(answer) as (endpoint, _):
+        for ask in (lambda s: s.probe(), lambda s: s.ledger("a").read("x"), lambda s: s.ledger("a").names()):
+            with pytest.raises(StoreUnreachable, match="'saves'") as failure:
+                ask(store_of(endpoint, "saves"))
+            assert endpoint in str(failure.value)
+
+
+def test_what_a_server_says_of_the_request_is_not_shown() -> None:
+    body = (
+        "<Error><Code>SignatureDoesNotMatch</Code><Message>m</Message>"
+        f"<CanonicalRequest>x-amz-security-token:{TOKEN}</CanonicalRequest></Error>"
+    ).encode()
+    answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
+    with answering(answer) as (endpoint, _), pytest.raises(StoreUnreachable, match="credentials") as failure:
+        store_of(endpoint).ledger("pub").read("x")
+    assert "SignatureDoesNotMatch" in str(failure.value) and TOKEN not in str(failure.value)
+    assert failure.value.__cause__ is None
+
+
+def test_wrong_credentials_are_told_apart_from_what_is_absent(s3_server: Server) -> None:
+    access = S3Access(s3_server.endpoint, "", lambda again: Credentials("nobody", "nothing"), patience=BRIEF)
+    store = S3Store(S3Place(s3_server.bucket, "runs"), access)
+    for ask in (lambda: store.ledger("pub").read("x"), store.ledger("pub").names, store.probe):
+        with pytest.raises(StoreUnreachable, match="credentials"):
+            ask()
+
+
+def test_credentials_that_are_renewed_after_a_denial_are_used_at_once(s3_server: Server) -> None:
+    # given credentials that have expired, and a source that has others by now
+    given = [Credentials("expired", "nothing"), Credentials(s3_server.key, s3_server.secret)]
+    access = S3Access(s3_server.endpoint, "", lambda again: given[again], patience=BRIEF)
+    place = S3Place.parse(new_url(s3_server))
+    # when / then
+    S3Store(place, access).ledger("pub").create("x")
+    assert store_at(s3_server, place.url).ledger("pub").names() == ["x"]

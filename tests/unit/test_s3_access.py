@@ -1,0 +1,114 @@
+"""Access to object stores: whose credentials, which endpoint, and nothing mixed of two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from prefect_dispatch.errors import StoreUnreachable, UsageError
+from prefect_dispatch.stores.s3_access import (
+    Credentials,
+    S3Access,
+    access_for,
+    access_of_environment,
+    check_endpoint,
+    use_access,
+    variables_for,
+)
+
+KEYS = {"AWS_ACCESS_KEY_ID": "one", "AWS_SECRET_ACCESS_KEY": "two"}
+
+
+@pytest.fixture
+def nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An environment in which botocore finds nothing but what a test puts there."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    return tmp_path
+
+
+def test_the_environments_keys_and_endpoint_are_taken_as_one() -> None:
+    access = access_of_environment({**KEYS, "AWS_ENDPOINT_URL": "http://one:9000/", "AWS_REGION": "here"})
+    assert (access.endpoint, access.region) == ("http://one:9000", "here")
+    assert access.credentials() == Credentials("one", "two")
+
+
+def test_without_an_endpoint_it_is_amazons_whatever_else_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given an endpoint in this process's environment, which is not this access's
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://elsewhere:9000")
+    access = S3Access("", "eu-central-1", lambda again: Credentials("a", "b", "token"))
+    # then neither client would send the token there
+    assert access.endpoint == "https://s3.eu-central-1.amazonaws.com"
+    assert access.filesystem().endpoint_url == access.endpoint
+    assert "elsewhere" not in repr(access.bucket("bucket", access.credentials()))
+
+
+def test_a_profile_is_read_and_its_renewed_keys_are_picked_up(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a profile with temporary keys, an endpoint and a region
+    import os
+
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    (nothing / "config").write_text("[profile lab]\nregion = here\nendpoint_url = http://lab:9000\n")
+    file = nothing / "credentials"
+    text = "[lab]\naws_access_key_id = one\naws_secret_access_key = two\naws_session_token = {}\n"
+    file.write_text(text.format("first"))
+    access = access_of_environment(os.environ)
+    assert (access.endpoint, access.region) == ("http://lab:9000", "here")
+    assert access.credentials().token == "first"
+    before = access.filesystem()
+    # when somebody renews them, and a request is denied
+    file.write_text(text.format("second"))
+    assert access.renew()
+    # then both clients have the new ones
+    assert access.credentials().token == "second"
+    assert access.filesystem() is not before
+    assert access.filesystem().token == "second"
+    assert not access.renew()
+
+
+def test_no_credentials_at_all_are_told_with_what_to_set(nothing: Path) -> None:
+    import os
+
+    with pytest.raises(StoreUnreachable, match="AWS_ACCESS_KEY_ID"):
+        access_of_environment(os.environ).credentials()
+
+
+def test_a_root_is_reached_as_was_told_for_it_and_its_job_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "environment's")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "environment's")
+    told = S3Access("https://told", "there", lambda again: Credentials("key", "secret", "token"))
+    use_access("s3://bucket/told/", told)
+    assert access_for("s3://bucket/told/digits") is told
+    assert access_for("s3://bucket/told-not").credentials() == Credentials("environment's", "environment's")
+    assert variables_for("s3://bucket/told/digits") == {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_SESSION_TOKEN": "token",
+        "AWS_ENDPOINT_URL": "https://told",
+        "AWS_ENDPOINT_URL_S3": "https://told",
+        "AWS_REGION": "there",
+        "AWS_DEFAULT_REGION": "there",
+    }
+    assert variables_for("s3://bucket/other") == {}
+
+
+def test_credentials_never_show_what_they_are() -> None:
+    assert "secret" not in f"{Credentials('key', 'secret', 'token')!r} {Credentials('key', 'secret')}"
+
+
+@pytest.mark.parametrize("endpoint", ["host:9000", "ftp://host", "http://", "http://user:hidden@host", "http://h:x"])
+def test_an_endpoint_that_is_no_url_is_refused_without_showing_a_password(endpoint: str) -> None:
+    with pytest.raises(UsageError, match="endpoint") as refusal:
+        check_endpoint(endpoint)
+    assert "hidden" not in str(refusal.value)
+
+
+def test_a_patience_that_is_none_is_refused_by_its_variable() -> None:
+    with pytest.raises(UsageError, match="DISPATCH_S3_TIMEOUT"):
+        access_of_environment({**KEYS, "DISPATCH_S3_TIMEOUT": "soon"})
