@@ -204,7 +204,7 @@ def check_pinned(scene: Scene, returned: Any, error: DispatchError | None) -> No
 
 def complete(scene: Scene) -> Any:
     scene.root.complete(OWN, scene.attempt, "shard-7", {"file": "out"}, "n" * 16)
-    return sorted(scene.root.completions().counted)
+    return sorted(scene.root.completions().parts)
 
 
 def check_complete(scene: Scene, returned: Any, error: DispatchError | None) -> None:
@@ -248,4 +248,4 @@ def test_an_execution_is_told_what_is_true_or_fails(act: Act[Any], scenes: Any) 
 @pytest.fixture
 def scenes(places: Any, tmp_path: Path, sweep: Any) -> Any:
     """The sweep, over places with an execution's folder on this machine."""
-    return sweep.over(lambda: Scene.at(places.new(), tmp_path / new_nonce()))
+    return sweep.over(lambda patience: Scene.at(places.new(patience), tmp_path / new_nonce()))

@@ -18,7 +18,7 @@ from support.s3.server import Server
 
 TOKEN = "tests-session-token-of-nobody"
 HASTE = S3Patience(timedelta(seconds=2), timedelta(seconds=4))
-"""A patience that no test has to wait long for."""
+"""A patience that no test has to wait long for; a slow machine may come to its end without any fault."""
 CALM = S3Patience()
 
 
@@ -61,7 +61,9 @@ class Places:
         self.server = server
         self.calm = access_by(server.endpoint, server, CALM)
         self._numbers = itertools.count(1)
-        self._idle: queue.SimpleQueue[tuple[FaultProxy, S3Access]] = queue.SimpleQueue()
+        self._idle: dict[S3Patience, queue.SimpleQueue[tuple[FaultProxy, S3Access]]] = {
+            patience: queue.SimpleQueue() for patience in (HASTE, CALM)
+        }
 
     def direct(self) -> Direct:
         """A place that nobody else has."""
@@ -75,12 +77,12 @@ class Places:
         """Our store at a URL, past every proxy."""
         return S3Store(S3Place.parse(url), self.calm)
 
-    def new(self) -> Place:
+    def new(self, patience: S3Patience = HASTE) -> Place:
         try:
-            proxy, access = self._idle.get_nowait()
+            proxy, access = self._idle[patience].get_nowait()
         except queue.Empty:
             proxy = self.new_proxy()
-            access = access_by(proxy.endpoint, self.server, HASTE)
+            access = access_by(proxy.endpoint, self.server, patience)
         direct = self.direct()
         store = S3Store(S3Place.parse(direct.url), access)
         return Place(self, proxy, access, direct, store, self.honest(direct.url))
@@ -88,12 +90,13 @@ class Places:
     def take_back(self, place: Place) -> None:
         place.proxy.disarm()
         place.proxy.seen.clear()
-        self._idle.put((place.proxy, place.access))
+        self._idle[place.access.patience].put((place.proxy, place.access))
 
     def close(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._idle.get_nowait()[0].close()
+        for idle in self._idle.values():
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    idle.get_nowait()[0].close()
 
 
 def access_by(endpoint: str, server: Server, patience: S3Patience) -> S3Access:
