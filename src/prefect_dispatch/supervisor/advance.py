@@ -178,15 +178,14 @@ class Supervisor:
         step = next_step(state, self._time_for(state), self._scheduler.capabilities)
         trouble = ""
         try:
-            await self._do(state, step)
-            await self._settle_calls()
-            after = await asyncio.to_thread(self._record.refresh)
-        except Exists:
-            _log.debug("%s: another supervisor was faster", self._record.lineage, extra={"action": "append.lost"})
-            after = await asyncio.to_thread(self._record.refresh)
-        except SchedulerError as error:
-            trouble = str(error)
-            _log.warning("%s: %s", self._record.lineage, error, extra={"action": "scheduler.trouble"})
+            try:
+                await self._do(state, step)
+                await self._settle_calls()
+            except Exists:
+                _log.debug("%s: another supervisor was faster", self._record.lineage, extra={"action": "append.lost"})
+            except SchedulerError as error:
+                trouble = str(error)
+                _log.warning("%s: %s", self._record.lineage, error, extra={"action": "scheduler.trouble"})
             after = await asyncio.to_thread(self._record.refresh)
         except (StoreError, StoreUnreachable) as error:
             return self._wait_for_record(error)
