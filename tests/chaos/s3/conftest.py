@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from obstore.store import S3Store
 
-from prefect_dispatch.stores.lineage_root import LineageRoot
 from support.s3.direct import Direct
 from support.s3.place import TOKEN, Place, Places
 from support.s3.proxy import FaultProxy
-from support.s3.runs import LINEAGE, Runs
+from support.s3.runs import Runs
 from support.s3.server import Server
 from support.s3.strikes import Sweep
 
@@ -72,14 +71,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, compiled: Path, proxy: FaultProxy, direct: Direct, places: Places) -> Iterator[Runs]:
-    """Wrappers around a training, whose root is behind the proxy."""
-    found = Runs(
-        tmp_path,
-        direct,
-        LineageRoot(places.honest(f"{direct.url}/{LINEAGE}")),
-        places.server.environment(AWS_ENDPOINT_URL=proxy.endpoint, DISPATCH_S3_TIMEOUT="2s", DISPATCH_S3_RETRY="3s"),
-        compiled,
-    )
+def runs(tmp_path: Path, compiled: Path, places: Places) -> Iterator[Runs]:
+    """Wrappers around a training, whose root is behind a proxy."""
+    found = Runs.at(places.new(), tmp_path, compiled)
     yield found
     found.close()

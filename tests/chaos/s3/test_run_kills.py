@@ -23,15 +23,15 @@ BIG_FILE = "deep/ballast"
     [(SMALL, 1), (IN_PARTS, 2), *([(SMALL, 2), (IN_PARTS, 1)] if FULL else [])],
     ids=lambda value: {SMALL: "small", IN_PARTS: "in parts", 1: "first save", 2: "second save"}[value],
 )
-def test_a_wrapper_killed_in_mid_upload_costs_that_save_alone(runs: Any, proxy: Any, size: int, of: int) -> None:
+def test_a_wrapper_killed_in_mid_upload_costs_that_save_alone(runs: Any, size: int, of: int) -> None:
     # given a run that uploads the big file of a save, of which the server gets no end
     runs.size = size
-    rule = proxy.arm(faults.hold_upload, *UPLOADS, key=f"step-{of}/{BIG_FILE}", times=None)
+    rule = runs.proxy.arm(faults.hold_upload, *UPLOADS, key=f"step-{of}/{BIG_FILE}", times=None)
     process = runs.start(until=2, gate=NEVER)
     rule.wait_held()
     # when it is killed
     runs.kill(process)
-    proxy.disarm()
+    runs.proxy.disarm()
     # then what was published is what came before
     runs.check()
     assert runs.steps() == list(range(1, of))
@@ -42,16 +42,16 @@ def test_a_wrapper_killed_in_mid_upload_costs_that_save_alone(runs: Any, proxy: 
 @pytest.mark.parametrize(
     "size", [IN_PARTS, *([SMALL] if FULL else [])], ids=lambda size: "small" if size == SMALL else "in parts"
 )
-def test_a_wrapper_killed_in_mid_restore_changes_nothing(runs: Any, proxy: Any, size: int) -> None:
+def test_a_wrapper_killed_in_mid_restore_changes_nothing(runs: Any, size: int) -> None:
     # given two saves, and a run that gets the big file of the newer one as far as its middle
     runs.size = size
-    assert runs.run(until=2).code != 0
-    rule = proxy.arm(faults.HangInBody(size // 2), Operation.GET, key=f"step-2/{BIG_FILE}", times=None)
+    runs.seed(1, 2)
+    rule = runs.proxy.arm(faults.HangInBody(size // 2), Operation.GET, key=f"step-2/{BIG_FILE}", times=None)
     process = runs.start(2, gate=NEVER)
     rule.wait_held()
     # when it is killed
     ended = runs.kill(process)
-    proxy.disarm()
+    runs.proxy.disarm()
     # then its program has not begun
     assert ended.began_at is None, ended.told
     runs.check()
@@ -59,12 +59,12 @@ def test_a_wrapper_killed_in_mid_restore_changes_nothing(runs: Any, proxy: Any, 
     runs.check_carried_on(3, began_at=2)
 
 
-def test_executions_of_two_epochs_upload_at_once_and_the_later_one_counts(runs: Any, proxy: Any) -> None:
+def test_executions_of_two_epochs_upload_at_once_and_the_later_one_counts(runs: Any) -> None:
     # given an old run in the middle of its third upload, and its replacement in the middle of its own second one
-    old = proxy.arm(faults.wait_and_serve, Operation.PUT, key=f"{runs.attempt(1)}/step-3/{BIG_FILE}")
+    old = runs.proxy.arm(faults.wait_and_serve, Operation.PUT, key=f"{runs.attempt(1)}/step-3/{BIG_FILE}")
     first = runs.start(1, gate=str(runs.folder / "gate"))
     old.wait_held()
-    new = proxy.arm(faults.wait_and_serve, Operation.PUT, key=f"{runs.attempt(2)}/step-3/{BIG_FILE}")
+    new = runs.proxy.arm(faults.wait_and_serve, Operation.PUT, key=f"{runs.attempt(2)}/step-3/{BIG_FILE}")
     second = runs.start(2, until=3, gate=NEVER)
     new.wait_held()
     # when both are let go, the old one first, and it goes on to the end

@@ -9,17 +9,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import Manifest
-from prefect_dispatch.format.names import new_token
+from prefect_dispatch.format.names import new_nonce, new_token
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.saves import Saves
 from prefect_dispatch.format.submission import Notice, RestartSource, Submission
 from prefect_dispatch.stores.lineage_root import LineageRoot
+from prefect_dispatch.stores.s3 import S3Store
+from prefect_dispatch.stores.s3_managed import ManagedStore
 from support.environment import environment_without
 from support.root_faults import faults_of
 from support.s3 import trainer
 from support.s3.direct import Direct
+from support.s3.place import Place
+from support.s3.proxy import FaultProxy
 
 LINEAGE = "digits"
 PATIENCE = 90.0
@@ -65,6 +70,8 @@ class Runs:
         root: the same place as the tests themselves reach it, past every proxy.
         environment: what a job needs to reach it through the proxy.
         compiled: where Python keeps what it has compiled.
+        proxy: stands before the server, for the wrappers.
+        place: what it was made from.
         size: bytes of the big file of each save.
     """
 
@@ -73,9 +80,30 @@ class Runs:
     root: LineageRoot
     environment: dict[str, str]
     compiled: Path
+    proxy: FaultProxy
+    place: Place
     size: int = 1000
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     tokens: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, place: Place, folder: Path, compiled: Path) -> Runs:
+        """A lineage of its own at a place, whose wrappers are as patient as the place's client."""
+        folder.mkdir(parents=True, exist_ok=True)
+        patience = place.access.patience
+        return cls(
+            folder,
+            place.direct,
+            LineageRoot(place.places.honest(f"{place.direct.url}/{LINEAGE}")),
+            place.places.server.environment(
+                AWS_ENDPOINT_URL=place.proxy.endpoint,
+                DISPATCH_S3_TIMEOUT=f"{patience.request.total_seconds():g}s",
+                DISPATCH_S3_RETRY=f"{patience.retry.total_seconds():g}s",
+            ),
+            compiled,
+            place.proxy,
+            place,
+        )
 
     def submission(self, number: int, **changes: Any) -> Submission:
         submission = Submission(
@@ -145,6 +173,23 @@ class Runs:
         process.kill()
         return self.end(process)
 
+    def seed(self, *steps: int) -> None:
+        """Have submission 1 publish the saves of some steps, past every proxy, without its being run."""
+        epoch, attempt = Epoch(0, 1, 0), self.attempt(1)
+        store = self.root.store
+        assert isinstance(store, S3Store)
+        root = LineageRoot(ManagedStore(store, str(self.folder / f"seed-{attempt}")))
+        root.prepare("", LINEAGE)
+        root.claim(epoch, attempt, "", new_nonce())
+        root.start(epoch, attempt, {"saves": Saves.decode({"kind": "marker"}).encode(), **ResumeChoice().encode()})
+        for step in steps:
+            path = f"exec/{attempt}/step-{step}"
+            for name, content in trainer.contents(step, self.size).items():
+                place = Path(root.absolute(path), name)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content)
+            root.publish(epoch, attempt, path, step)
+
     def steps(self, number: int | None = None) -> list[int]:
         """The steps that are published, of one submission or of all."""
         return [
@@ -181,7 +226,9 @@ class Runs:
         self.check()
 
     def close(self) -> None:
+        """End what was started, and give the place back."""
         for process in self.started:
             if process.poll() is None:
                 process.kill()
             process.communicate()
+        self.place.close()

@@ -123,14 +123,14 @@ class Sweep(Generic[P]):
             act.check(place, returned, None)
             return place.proxy.seen[before:]
 
-    def try_all(self, act: Act[P], kinds: Sequence[Kind] = KINDS) -> list[Strike]:
+    def try_all(self, act: Act[P], kinds: Sequence[Kind] = KINDS, side_by_side: int = SIDE_BY_SIDE) -> list[Strike]:
         """Try the chosen strikes side by side.
 
         Raises:
             AssertionError: something did not hold; all that did not is named.
         """
         strikes = choose(self.census(act), kinds)
-        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        with ThreadPoolExecutor(side_by_side) as pool:
             failures = [found for found in pool.map(lambda strike: self._failure(act, strike), strikes) if found]
         assert not failures, f"{len(failures)} of {len(strikes)} strikes at {act.name!r}:\n" + "\n".join(failures)
         return strikes
