@@ -142,15 +142,14 @@ class Supervisor:
         step = next_step(state, self._time_for(state), self._access.scheduler.capabilities)
         trouble = ""
         try:
-            await self._do(state, step)
-            await self._submitter.settle_calls()
-            after = await self._access.refresh()
-        except Exists:
-            _log.debug("%s: another supervisor was faster", self.lineage, extra={"action": "append.lost"})
-            after = await self._access.refresh()
-        except SchedulerError as error:
-            trouble = str(error)
-            _log.warning("%s: %s", self.lineage, error, extra={"action": "scheduler.trouble"})
+            try:
+                await self._do(state, step)
+                await self._submitter.settle_calls()
+            except Exists:
+                _log.debug("%s: another supervisor was faster", self.lineage, extra={"action": "append.lost"})
+            except SchedulerError as error:
+                trouble = str(error)
+                _log.warning("%s: %s", self.lineage, error, extra={"action": "scheduler.trouble"})
             after = await self._access.refresh()
         except (StoreError, StoreUnreachable) as error:
             return self._wait_for_record(error)
