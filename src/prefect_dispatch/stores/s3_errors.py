@@ -32,6 +32,10 @@ class Meaning(enum.Enum):
     """The server will not do that, however often it is asked."""
 
 
+class Garbled(Exception):
+    """An answer came, and it is not what the object was created with."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """A request that failed.
@@ -77,6 +81,8 @@ def failure_of(error: BaseException) -> Failure:
     """
     if isinstance(error, _DEFECTS):
         raise error
+    if isinstance(error, Garbled):
+        return Failure(Meaning.UNANSWERED, "what it answered is not what was written there")
     text = str(error)
     response = getattr(error.__cause__ or error, "response", None)
     if isinstance(response, dict):

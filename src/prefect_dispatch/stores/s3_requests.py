@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NoReturn, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple, TypeVar
 
 from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.s3_access import Credentials, S3Access, load_library
-from prefect_dispatch.stores.s3_errors import Failure, Meaning, failure_of
+from prefect_dispatch.stores.s3_errors import Failure, Garbled, Meaning, failure_of
 
 if TYPE_CHECKING:
+    from obstore import ListResult, ObjectMeta
     from obstore.store import S3Store as Bucket
 
 PAGE = 1000
 """How many keys one answer to a listing has."""
+DIGEST = "dispatch-sha256"
+"""The metadata of an object that we created with content: what its bytes come to, in hexadecimal digits.
+
+An answer that something between us and the server has cut short or changed is known by it; its length may say nothing.
+"""
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
 
@@ -74,7 +83,8 @@ class S3Requests:
         lost = False
 
         def put() -> None:
-            obstore.put(self._open(), key, content, mode="create", use_multipart=False)
+            digest = {DIGEST: hashlib.sha256(content).hexdigest()} if content else None
+            obstore.put(self._open(), key, content, mode="create", use_multipart=False, attributes=digest)
 
         for failure in self._tries(put, key):
             if failure.meaning is Meaning.EXISTS:
@@ -103,6 +113,9 @@ class S3Requests:
             content = bytes(answer.bytes())
             if len(content) != size:
                 raise ConnectionError("end of file before message length reached")
+            told = answer.attributes.get(DIGEST)
+            if told is not None and told != hashlib.sha256(content).hexdigest():
+                raise Garbled
             return content
 
         return self._ask(get, key)
@@ -149,7 +162,7 @@ class S3Requests:
                     if not listed:
                         continue
                     if last and any(one.key == last for one in listed):
-                        raise StoreError(f"the listing of {self.describe(folder)} repeats itself; use another server")
+                        self._refuse_repetition(folder)
                     last = listed[-1].key
                     yield listed
                 return
@@ -164,19 +177,46 @@ class S3Requests:
         obstore = load_library("obstore")
 
         def list_all() -> List[str]:
-            pages = obstore.list(self._open(), folder or None, chunk_size=PAGE)
-            return [str(one["path"]) for page in pages for one in page]
+            keys: List[str] = []
+            begun: Set[str] = set()
+            for page in obstore.list(self._open(), folder or None, chunk_size=PAGE):
+                if page:
+                    # Told at once: a server that sends one page over and over never comes to an end.
+                    begins = str(page[0]["path"])
+                    if begins in begun:
+                        self._refuse_repetition(folder)
+                    begun.add(begins)
+                    keys += [str(one["path"]) for one in page]
+            return keys
 
         keys = self._ask(list_all, folder)
         if len(set(keys)) != len(keys):
-            raise StoreError(f"the listing of {self.describe(folder)} repeats itself; use another server")
+            self._refuse_repetition(folder)
         return keys
 
     def children(self, folder: str) -> Tuple[List[str], List[str]]:
         """The keys of the objects, and of the folders, that lie in a folder itself."""
         obstore = load_library("obstore")
 
-        found = self._ask(lambda: obstore.list_with_delimiter(self._open(), folder or None), folder)
+        patience = self.access.patience
+        seconds = (patience.request + patience.retry).total_seconds()
+
+        async def list_all() -> ListResult[Sequence[ObjectMeta]]:
+            return await asyncio.wait_for(obstore.list_with_delimiter_async(self._open(), folder or None), seconds)
+
+        def list_within() -> ListResult[Sequence[ObjectMeta]]:
+            # The client goes from page to page by itself, and a server whose pages repeat has no last one. A thread,
+            # since our caller may be in a loop of its own.
+            try:
+                with ThreadPoolExecutor(1) as pool:
+                    return pool.submit(asyncio.run, list_all()).result()
+            except asyncio.TimeoutError:
+                raise StoreError(
+                    f"the listing of {self.describe(folder)} has no end after {seconds:g}s; "
+                    "whether the server repeats itself is not known, try again"
+                ) from None
+
+        found = self._ask(list_within, folder)
         return [str(one["path"]) for one in found["objects"]], [str(prefix) for prefix in found["common_prefixes"]]
 
     def chunks(self, key: str) -> Iterator[bytes]:
@@ -208,6 +248,9 @@ class S3Requests:
 
         self._ask(lambda: obstore.copy(self._open(), key, target), key)
 
+    def _refuse_repetition(self, folder: str) -> NoReturn:
+        raise StoreError(f"the listing of {self.describe(folder)} repeats itself; use another server")
+
     def _open(self) -> Bucket:
         credentials = self.access.credentials()
         client = self._client
@@ -235,7 +278,7 @@ class S3Requests:
             try:
                 request()
                 return
-            except StoreUnreachable:
+            except (StoreError, StoreUnreachable):
                 raise
             except Exception as error:
                 failure = failure_of(error)

@@ -25,7 +25,7 @@ class Access:
         root: the lineage's checkpoint root; None where this process cannot reach it.
         clock: the clock.
         time: this process's own time, by which everything is waited for.
-        reports: what helpers left beside the record, for where the root cannot be reached.
+        reports: what helpers left beside the record, for where the root cannot tell.
     """
 
     record: Record

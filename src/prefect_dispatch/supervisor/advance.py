@@ -78,7 +78,7 @@ class Supervisor:
         scheduler: the scheduler that its objects live in.
         root: the lineage's checkpoint root; None where this process cannot reach it.
         clock: the clock.
-        reports: what helpers left beside the record, for where the root cannot be reached.
+        reports: what helpers left beside the record, for where the root cannot tell.
     """
 
     def __init__(

@@ -119,7 +119,7 @@ class Observer:
             notes = await asyncio.to_thread(root.notes, submission.attempt(ended.restart))
             word = await asyncio.to_thread(root.last_word, epoch, submission.attempt(ended.restart))
             published = await asyncio.to_thread(root.published, submission.generation)
-        elif self._access.reports is not None:
+        if word is None and self._access.reports is not None:
             word = await asyncio.to_thread(self._access.reports.last_word, submission.attempt(ended.restart))
         suspended = state.stop is not None and state.stop.intent == "suspend" and submission is state.newest
         cause = cause_of(ended, word, suspended)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from prefect_dispatch.schedulers.registry import job_refusal
 from prefect_dispatch.supervisor.identity import identity_of
 from prefect_dispatch.supervisor.places import check_reachable, open_lineage_root, root_visible
 from prefect_dispatch.supervisor.record import Record
+
+_log = logging.getLogger(__name__)
 
 
 def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
@@ -88,9 +91,16 @@ def _prepare_root(record: Record, job: ResolvedJob) -> bool:
     From then on a root that is not there is an outage: no execution takes an empty one for a start from scratch.
     """
     record_id = record.id()
-    if not root_visible(job.root) or _is_left_to_the_job(job):
+    if not root_visible(job.root):
         return False
-    open_lineage_root(job.root, record.lineage).prepare(record_id, record.lineage)
+    try:
+        open_lineage_root(job.root, record.lineage).prepare(record_id, record.lineage)
+    except StoreUnreachable as error:
+        # A record root of its own stands for a checkpoint root that is out of reach here: its job makes it.
+        if job.record_root == job.root:
+            raise
+        _log.warning("%s: %s", record.lineage, error, extra={"action": "root.left_to_its_job"})
+        return False
     return True
 
 
@@ -102,22 +112,10 @@ def check_acceptable(job: ResolvedJob) -> None:
         StoreUnreachable: a root is not there and cannot be made; where the record has a root of its own, that one.
     """
     check_reachable(job.record_root)
-    if not _is_left_to_the_job(job):
-        check_reachable(job.root)
+    check_reachable(job.root, may_be_away=job.record_root != job.root)
     refusal = job_refusal(job.scheduler, job.spec, Path(job.workdir))
     if refusal is not None:
         raise SpecError(refusal)
-
-
-def _is_left_to_the_job(job: ResolvedJob) -> bool:
-    """Whether the checkpoint root is out of reach here, which a record root of its own stands for: its job makes it."""
-    if job.record_root == job.root:
-        return False
-    try:
-        check_reachable(job.root)
-    except StoreUnreachable:
-        return True
-    return False
 
 
 def require_held(record: Record, meant: str = "") -> Hold:
