@@ -212,9 +212,9 @@ os.mkdir(folder)
 open(os.path.join(folder, "weights"), "w").write("7")
 open(os.path.join(folder, ".complete"), "w").write("7")
 began = time.monotonic()
-watch = [sys.executable, "-c", "import sys, faulthandler; faulthandler.dump_traceback_later(40); sys.argv[1:] = [\"watch\",\"--once\",\"--timeout\",\"5s\"]; from prefect_dispatch.job.__main__ import start; start()"]
-done = subprocess.run(watch, stdout=subprocess.PIPE, stderr=2, text=True)
+watch = [sys.executable, "-m", "prefect_dispatch.job", "watch", "--once", "--timeout", "5s"]
+done = subprocess.run(watch, capture_output=True, text=True)
 with open(sys.argv[1] + ".new", "w") as file:
-    file.write(f"{done.returncode}\\n{time.monotonic() - began}\\n{done.stdout}")
+    file.write(f"{done.returncode}\\n{time.monotonic() - began}\\n{done.stdout}{done.stderr}")
 os.replace(sys.argv[1] + ".new", sys.argv[1])
 """
