@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rows import helper_start, latest, not_built, publication, record, relay, replacement, save, silence
+from rows import (
+    helper_start,
+    latest,
+    latest_s3,
+    not_built,
+    publication,
+    publication_s3,
+    record,
+    record_s3,
+    relay,
+    replacement,
+    save,
+    silence,
+    transfer_s3,
+)
 from rows.line import Line
 from rows.setting import Setting
 
@@ -17,5 +31,9 @@ ROWS: dict[str, Callable[[Setting], list[Line]]] = {
     "silence": silence.measure,
     "replacement": replacement.measure,
     "record": record.measure,
+    "publication-s3": publication_s3.measure,
+    "latest-s3": latest_s3.measure,
+    "record-s3": record_s3.measure,
+    "transfer-s3": transfer_s3.measure,
     "not-built": not_built.measure,
 }

@@ -29,7 +29,7 @@ def measure(setting: Setting) -> list[Line]:
     setting.tell(f"  making a record of {facts:,} facts")
     store = PosixStore(setting.folder / LINEAGE)
     store.probe()
-    state = _write_record(setting.folder / LINEAGE, facts)
+    state = write_record(setting.folder / LINEAGE, facts)
     names = _read_by_hand(setting.folder / LINEAGE)
 
     def fold(number: int) -> None:
@@ -52,7 +52,7 @@ def measure(setting: Setting) -> list[Line]:
     ]
 
 
-def _write_record(place: Path, facts: int) -> LineageState:
+def write_record(place: Path, facts: int) -> LineageState:
     """Write the files that so many appends would have left, without making each durable."""
     story = Story(capabilities=SCRIPTED.model_copy(update={"requeue": False}))
     executions = min(EXECUTIONS, facts // 10)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Dict, Mapping, Optional, Tuple
 
 from prefect_dispatch.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Mapping, Optional, Tuple
 
 POINT = "DISPATCH_FAILPOINT"
 """Where to be killed: ``NAME``, or ``NAME:K`` for the Kth time in one process."""

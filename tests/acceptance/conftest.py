@@ -176,7 +176,7 @@ class Operator:
         return until(look)
 
     def saved(self, n: int) -> SubmissionState:
-        """Wait until a submission's program has begun, and a save of it is published, which takes longer in a bucket."""
+        """Wait until a submission has begun and a save of it is published, which takes longer in a bucket."""
         running = self.running(n)
         root = open_lineage_root(self.root, self.lineage)
         until(lambda: any(each.epoch.submission == n for each in root.publications()))

@@ -7,13 +7,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_the_demo_ends_as_the_same_run_although_it_was_taken_away_twice(tmp_path, environment):
+from support.s3.access import new_url
+
+
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_the_demo_ends_as_the_same_run_although_it_was_taken_away_twice(tmp_path, environment, request, kind):
     # given
     variables = environment(PREFECT_HOME=str(tmp_path / "prefect"), DISPATCH_STATE=str(tmp_path / "state"))
+    store = "runs"
+    if kind == "bucket":
+        server = request.getfixturevalue("s3_server")
+        variables.update(server.environment())
+        store = new_url(server, "demo")
     # when
     done = subprocess.run(
-        [sys.executable, "-m", "prefect_dispatch.cli", "demo", "--json", "--seed", "11", "--store", "runs"],
+        [sys.executable, "-m", "prefect_dispatch.cli", "demo", "--json", "--seed", "11", "--store", store],
         cwd=tmp_path,
         env=variables,
         capture_output=True,

@@ -20,10 +20,14 @@ from prefect_dispatch.stores.claim import make_claim
 from prefect_dispatch.stores.layout import PUBLICATIONS, manifests_folder
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.resume import Resume, choose
-from prefect_dispatch.supervisor import advance
+from prefect_dispatch.supervisor import advance, observing
+from prefect_dispatch.supervisor.access import Access
 from prefect_dispatch.supervisor.advance import Supervisor
+from prefect_dispatch.supervisor.observing import Observer
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.request import request_of
+from prefect_dispatch.supervisor.stopping import Stopper
+from prefect_dispatch.supervisor.submitting import Submitter
 from prefect_dispatch.testing.simulator import simulate
 
 SEEDS = 300
@@ -32,25 +36,25 @@ SEEDS = 300
 Patch = pytest.MonkeyPatch
 
 
-async def is_absent(supervisor: Supervisor, submission) -> bool:
+async def is_absent(access: Access, submission) -> bool:
     """Whether the scheduler says for certain that it has no object of a submission."""
     with suppress(Ambiguous):
-        return await supervisor._scheduler.find(submission.token) is None
+        return await access.scheduler.find(submission.token) is None
     return False
 
 
 def others_submit_too(patch: Patch) -> None:
     """Whoever sees an intent and no object makes the call."""
-    find = Supervisor._find
+    find = Observer.find
 
     async def find_or_submit(self, state, submission):
-        if submission.landing is not Landing.INTENDED or not await is_absent(self, submission):
+        if submission.landing is not Landing.INTENDED or not await is_absent(self._access, submission):
             return await find(self, state, submission)
-        request = request_of(self.lineage, self._record.id(), state.opened, submission, lambda: True)
-        reference = await self._scheduler.submit(request)
-        await self._append(Submitted(n=submission.n, object=reference), submission.generation)
+        request = request_of(self._access.lineage, self._access.record.id(), state.opened, submission, lambda: True)
+        reference = await self._access.scheduler.submit(request)
+        await self._access.append(Submitted(n=submission.n, object=reference), submission.generation)
 
-    patch.setattr(Supervisor, "_find", find_or_submit)
+    patch.setattr(Observer, "find", find_or_submit)
 
 
 def a_lost_append_is_made_behind_what_came(patch: Patch) -> None:
@@ -88,19 +92,19 @@ def the_floor_is_ignored(patch: Patch) -> None:
 
 def the_count_of_an_ending_object_is_believed(patch: Patch) -> None:
     """An object that is ending is taken for the restart that it counts."""
-    news = advance.news
+    news = observing.news
 
     def believing(submission, observation):
         ending = observation.state is ObjectState.ENDING
         running = observation.model_copy(update={"state": ObjectState.RUNNING})
         return news(submission, running if ending else observation)
 
-    patch.setattr(advance, "news", believing)
+    patch.setattr(observing, "news", believing)
 
 
 def a_lost_observation_is_appended_unasked(patch: Patch) -> None:
     """Who loses the append of an observation appends it again without another query."""
-    append = Supervisor._append
+    append = Access.append
 
     async def append_stale(self, fact, generation=None):
         while True:
@@ -109,9 +113,9 @@ def a_lost_observation_is_appended_unasked(patch: Patch) -> None:
             except Exists:
                 if not isinstance(fact, Observed | Ended):
                     raise
-                self._record.refresh()
+                self.record.refresh()
 
-    patch.setattr(Supervisor, "_append", append_stale)
+    patch.setattr(Access, "append", append_stale)
 
 
 def the_first_end_is_free(patch: Patch) -> None:
@@ -133,16 +137,16 @@ def the_first_end_is_free(patch: Patch) -> None:
 
 def a_no_is_trusted_at_once(patch: Patch) -> None:
     """A submission that is not there when its call is given up is taken for abandoned."""
-    find = Supervisor._find
+    find = Observer.find
 
     async def find_hastily(self, state, submission):
-        if submission.landing is Landing.INTENDED and await is_absent(self, submission):
-            if self._clock.now() > submission.give_up_at:
-                await self._append(Abandoned(n=submission.n), submission.generation)
+        if submission.landing is Landing.INTENDED and await is_absent(self._access, submission):
+            if self._access.clock.now() > submission.give_up_at:
+                await self._access.append(Abandoned(n=submission.n), submission.generation)
             return
         await find(self, state, submission)
 
-    patch.setattr(Supervisor, "_find", find_hastily)
+    patch.setattr(Observer, "find", find_hastily)
 
 
 def restarts_are_never_forbidden(patch: Patch) -> None:
@@ -154,9 +158,9 @@ def the_old_object_is_not_retired(patch: Patch) -> None:
     """An object counts as retired without having been told anything."""
 
     async def say_so(self, opened, submission):
-        await self._append(Retired(n=submission.n), submission.generation)
+        await self._access.append(Retired(n=submission.n), submission.generation)
 
-    patch.setattr(Supervisor, "_retire", say_so)
+    patch.setattr(Stopper, "retire", say_so)
 
 
 def a_save_is_named_before_its_manifest(patch: Patch) -> None:
@@ -215,23 +219,23 @@ def any_lift_lifts_any_hold(patch: Patch) -> None:
 
 def one_missing_answer_is_the_end(patch: Patch) -> None:
     """An object that one answer lacks has vanished."""
-    patch.setattr(Supervisor, "_absent_long_enough", lambda self, *given: True)
+    patch.setattr(Observer, "_absent_long_enough", lambda self, *given: True)
 
 
 def what_cannot_be_told_is_not_there(patch: Patch) -> None:
     """An ambiguous answer counts as a no."""
-    find = Supervisor._find
+    find = Observer.find
 
     async def find_or_give_up(self, state, submission):
         try:
-            await self._scheduler.find(submission.token)
+            await self._access.scheduler.find(submission.token)
         except Ambiguous:
             if submission.landing is Landing.INTENDED:
-                await self._append(Abandoned(n=submission.n), submission.generation)
+                await self._access.append(Abandoned(n=submission.n), submission.generation)
             return
         await find(self, state, submission)
 
-    patch.setattr(Supervisor, "_find", find_or_give_up)
+    patch.setattr(Observer, "find", find_or_give_up)
 
 
 def what_is_unusable_is_started_over(patch: Patch) -> None:
@@ -248,16 +252,16 @@ def what_is_unusable_is_started_over(patch: Patch) -> None:
 
 def unknown_is_the_end(patch: Patch) -> None:
     """A word that nobody knows is taken for the object's absence."""
-    observe = Supervisor._observe
+    observe = Observer.observe
 
     async def observe_hastily(self, opened, submissions):
         for each in submissions:
-            seen = (await self._scheduler.observe([each.object])).get(each.object)
+            seen = (await self._access.scheduler.observe([each.object])).get(each.object)
             if seen is not None and seen.state is ObjectState.UNKNOWN:
-                return await self._take_news(opened, each, advance.vanished(each))
+                return await self.take(opened, each, None)
         return await observe(self, opened, submissions)
 
-    patch.setattr(Supervisor, "_observe", observe_hastily)
+    patch.setattr(Observer, "observe", observe_hastily)
 
 
 def a_choice_does_not_end_what_runs(patch: Patch) -> None:
@@ -296,7 +300,7 @@ def others_requeue_too(patch: Patch) -> None:
         newest = state.newest
         if newest and newest.object and newest.requeueing is not None and "restart the object" in step.why:
             with suppress(SchedulerError):
-                await self._scheduler.requeue(newest.object, newest.requeueing)
+                await self._access.scheduler.requeue(newest.object, newest.requeueing)
         await poll(self, opened, state, step)
 
     patch.setattr(Supervisor, "_poll", poll_and_requeue)
@@ -306,21 +310,21 @@ def a_requeue_comes_before_its_intent(patch: Patch) -> None:
     """The call first, then the fact."""
 
     async def requeue_first(self, opened, step):
-        await self._scheduler.requeue(step.submission.object, step.restart)
-        await self._append(Requeueing(n=step.submission.n, restart=step.restart))
+        await self._access.scheduler.requeue(step.submission.object, step.restart)
+        await self._access.append(Requeueing(n=step.submission.n, restart=step.restart))
 
-    patch.setattr(Supervisor, "_requeue", requeue_first)
+    patch.setattr(Submitter, "requeue", requeue_first)
 
 
 def a_requeue_does_not_look_again(patch: Patch) -> None:
     """What was observed before the intent is enough."""
 
     async def requeue_blindly(self, opened, step):
-        await self._append(Requeueing(n=step.submission.n, restart=step.restart))
+        await self._access.append(Requeueing(n=step.submission.n, restart=step.restart))
         with suppress(SubmitRefused):
-            await self._scheduler.requeue(step.submission.object, step.restart)
+            await self._access.scheduler.requeue(step.submission.object, step.restart)
 
-    patch.setattr(Supervisor, "_requeue", requeue_blindly)
+    patch.setattr(Submitter, "requeue", requeue_blindly)
 
 
 def the_index_keeps_what_is_finished(patch: Patch) -> None:
@@ -337,7 +341,7 @@ def delays_are_skipped(patch: Patch) -> None:
     """The next execution does not wait for its rule's delay."""
 
     def over_at_once(self, state):
-        now = self._clock.now()
+        now = self._access.clock.now()
         return now if state.not_before is None else max(now, state.not_before)
 
     patch.setattr(Supervisor, "_time_for", over_at_once)
@@ -356,21 +360,21 @@ def a_stop_between_executions_is_passed_over(patch: Patch) -> None:
 
 def a_lost_node_is_a_preemption(patch: Patch) -> None:
     """One cause is recorded for another."""
-    patch.setattr(advance, "cause_of", renaming(Cause.NODE_LOST))
+    patch.setattr(observing, "cause_of", renaming(Cause.NODE_LOST))
 
 
 def a_failure_is_a_preemption(patch: Patch) -> None:
     """A program that failed is taken for one that was preempted."""
-    patch.setattr(advance, "cause_of", renaming(Cause.FAILED))
+    patch.setattr(observing, "cause_of", renaming(Cause.FAILED))
 
 
 def an_administrators_stop_is_a_preemption(patch: Patch) -> None:
     """What was stopped at the scheduler runs again."""
-    patch.setattr(advance, "cause_of", renaming(Cause.STOPPED))
+    patch.setattr(observing, "cause_of", renaming(Cause.STOPPED))
 
 
 def renaming(wrong: Cause):
-    cause_of = advance.cause_of
+    cause_of = observing.cause_of
     return lambda ended, word: Cause.PREEMPTED if cause_of(ended, word) is wrong else cause_of(ended, word)
 
 

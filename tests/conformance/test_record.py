@@ -24,10 +24,15 @@ from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.record import SNAPSHOT_EVERY, Record
 from prefect_dispatch.testing.manual_clock import ManualClock
 from prefect_dispatch.testing.plain_opening import plain_opening
+from support.s3.access import new_url, store_at
 
 
-@pytest.fixture(params=["posix", "memory"])
+@pytest.fixture(params=["posix", "memory", "s3"])
 def stores(request, tmp_path):
+    if request.param == "s3":
+        server = request.getfixturevalue("s3_server")
+        url = new_url(server, "records")
+        return store_at(server, f"{url}/digits"), store_at(server, url)
     if request.param == "posix":
         stores = PosixStore(tmp_path / "digits"), PosixStore(tmp_path)
         stores[0].probe()

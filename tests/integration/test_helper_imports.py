@@ -28,6 +28,7 @@ NEVER = {
     "subprocess",
     "tempfile",
     "traceback",
+    "typing",
     "unittest",
     "urllib",
 }

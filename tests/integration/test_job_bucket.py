@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.errors import StoreUnreachable
+from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.stores.reports import read_report
+from prefect_dispatch.stores.s3_access import use_access
 from prefect_dispatch.stores.s3_place import S3Place
+from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
+from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.opening import open_lineage
+from prefect_dispatch.supervisor.places import known_lineages, open_record
+from prefect_dispatch.supervisor.reports_view import ReportsView
+from support.s3.access import access_to, new_url, store_at
+from support.waiting import until
 
 HELPER = f"{sys.executable} -m prefect_dispatch.job"
 BEGIN = "import os, sys, time, json\nfolder = os.environ['DISPATCH_EXEC_DIR']\nenv = os.environ\n"
@@ -169,3 +185,47 @@ def test_a_helper_of_a_folder_imports_nothing_of_s3() -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     brought = {name.split(".")[-1] for name in ran.stdout.split()}
     assert not brought & {"obstore", "s3fs", "fsspec", "botocore", "s3", "s3_access", "s3_mover", "workplace"}
+
+
+def test_the_last_word_lies_beside_the_record_for_who_cannot_see_the_root(job: Any, s3_server: Any) -> None:
+    # given a root on a file system of the job's own, and a record in a bucket
+    record_root = new_url(s3_server, "records")
+    record = store_at(s3_server, f"{record_root}/{job.lineage}")
+    at = {"record_root": record_root, "saves": MARKER, "variables": s3_server.environment()}
+    # when one execution saves and says that it has failed, another one cannot start, and a third is killed
+    job.python(BEGIN + SAVE + "save('step-7', 7, b'weights')\nprint('openjd_fail: no more data')\n", **at)
+    assert job.run("true", number=2, identity={"seed": "8"}, **at).returncode == 192
+    killed = job.start("sleep", "60", number=3, **at)
+    until(lambda: job.root.joinpath("exec", job.attempt(3)).exists())
+    killed.kill()
+    # then a supervisor that has the record alone knows how the first two ended, and of the third nothing
+    reports = ReportsView(record)
+    first, second, third = (reports.last_word(job.attempt(number)) for number in (1, 2, 3))
+    assert first is not None and second is not None
+    assert (first.claimed, first.program_started) == (True, True) and "no more data" in first.detail
+    assert second.program_started is False and "seed" in second.detail
+    assert third is None
+    report = read_report(record, job.attempt(1))
+    assert report is not None and report.published == 1
+
+
+def test_a_lineage_is_opened_whose_root_is_out_of_reach_here(s3_server: Any, tmp_path: Path) -> None:
+    # given a root on a file system where nothing can be made here, and a record in a bucket
+    record_root = new_url(s3_server, "records")
+    use_access(record_root, access_to(s3_server))
+    fields = {"lineage": "digits", "command": ["true"], "scheduler": {"type": "local", "state_folder": str(tmp_path)}}
+    store = {"root": "/proc/nowhere/root", "record_root": record_root}
+    resolved = asyncio.run(resolve(JobSpec.read({**fields, "store": store}, "job"), tmp_path))
+    record = open_record(record_root, "digits", SystemClock())
+    # when it is opened
+    state = open_lineage(record, resolved, plan_of(resolved))
+    # then it is the job that makes the root, and the submission tells it where the record is
+    assert state.opened is not None and not state.opened.root_prepared
+    supervisor = supervisor_of(record, state, SystemClock())
+    assert supervisor.root is None or supervisor.root.publications() is None
+    assert known_lineages(record_root) == ["digits"]
+    # but without a record root of its own it is refused
+    only = JobSpec.read({**fields, "lineage": "other", "store": {"root": store["root"]}}, "job")
+    refused = asyncio.run(resolve(only, tmp_path))
+    with pytest.raises(StoreUnreachable):
+        open_lineage(open_record(record_root, "other", SystemClock()), refused, plan_of(refused))

@@ -94,6 +94,7 @@ def test_the_program_gets_its_contract_and_nothing_of_another(job: Any) -> None:
         "DISPATCH_RESUME_STEP": "",
         "DISPATCH_RESUME_STATE": "",
         "DISPATCH_DEADLINE": "",
+        "DISPATCH_WORKPLACE": "",
     }
     assert "SLURM_RESTART_COUNT" not in seen
     assert seen["PYTHONUNBUFFERED"] == "1"  # case 19

@@ -252,7 +252,7 @@ def test_env_prints_what_a_shell_can_read_back(job: Any) -> None:
     )
 
     lines = [line for line in ended.stdout.splitlines() if line.startswith(b"DISPATCH")]
-    assert len(lines) == 18 and lines[:9] == lines[9:]
+    assert len(lines) == 20 and lines[:10] == lines[10:]
     assert job.command("env").returncode == 2
 
 

@@ -21,7 +21,7 @@ WHERE = ("stores/*.py", "supervisor/*.py", "schedulers/local*.py", "job/*.py")
 DURABLE = re.compile(
     r"os\.(link|symlink|rename|replace|mkdir|makedirs|fsync|fdatasync|fork|posix_spawn|execv\w*|truncate|mkfifo)|"
     r"subprocess\.\w+|shutil\.(copy\w*|move)|(.*\.)?(mkdir|touch|write_text|write_bytes|hardlink_to|symlink_to|unlink)|"
-    r"create_once|write_new|.*\.create|self\._scheduler\.(submit|stop|requeue|set_restarts)"
+    r"create_once|write_new|.*\.create|self\._access\.scheduler\.(submit|stop|requeue|set_restarts)"
 )
 """What changes something that another process may find after this one's death."""
 NEEDS_NONE = {

@@ -22,7 +22,7 @@ from prefect_dispatch.cli.output import print_json, print_table
 from prefect_dispatch.cli.status import execution_rows
 from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.cli.timeline import svg_timeline, text_timeline
-from prefect_dispatch.errors import Absent, LineageError, StoreError, UsageError
+from prefect_dispatch.errors import Absent, LineageError, RootAbsent, StoreError, UsageError
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.job import ResolvedJob
@@ -33,7 +33,9 @@ from prefect_dispatch.pictures.tables import table_row
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.stores.layout import exec_folder
+from prefect_dispatch.stores.opening import is_url
 from prefect_dispatch.stores.posix import PosixStore
+from prefect_dispatch.stores.workplace import workplace_of
 from prefect_dispatch.supervisor.assemble import plan_of, root_view_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.opening import open_lineage
@@ -49,6 +51,20 @@ GIVE_UP_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the demo works: a root, and a folder of this machine for what cannot lie in a bucket."""
+
+    root: str
+    folder: Path
+
+    @classmethod
+    def of(cls, given: str | None) -> Place:
+        """The place that was given; else a new folder of the user's."""
+        root = absolute_root(given or str(_new_root()), Path.cwd())
+        return cls(root, _new_root() if is_url(root) else Path(root))
+
+
+@dataclass(frozen=True)
 class Preemption:
     """One preemption, drawn from the seed: after so many saves of the execution, and a moment more."""
 
@@ -58,7 +74,9 @@ class Preemption:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--store", metavar="PATH", help="the root (default: a new folder of the user's)")
+    parser.add_argument(
+        "--store", metavar="PATH", help="the root, also s3://BUCKET/PREFIX (default: a new folder of the user's)"
+    )
     parser.add_argument("--seed", type=int, help="draws the moments of the preemptions (default: a new one, printed)")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
@@ -67,16 +85,16 @@ def run(options: argparse.Namespace) -> int:
     """Run the command. Exit 0 only if the interrupted run ended with the weights of the uninterrupted one."""
     _need_scikit_learn()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    root = Path(absolute_root(options.store or str(_new_root()), Path.cwd()))
+    place = Place.of(options.store)
     say = _silent if options.json else _say
-    say(f"seed {seed}, store {root}")
+    say(f"seed {seed}, store {place.root}")
     with prefect_api() as api:
-        job = _open_free_lineage(root)
+        job = _open_free_lineage(place)
         lineage = job.spec.lineage
         say(f"lineage {lineage}; while it runs, look at {api.removesuffix('/api')}")
-        result, history = asyncio.run(_demonstrate(root, job, _draw(seed), say))
-    result = {"seed": seed, "lineage": lineage, "store": str(root), **result}
-    picture = root / f"{lineage}-timeline.svg"
+        result, history = asyncio.run(_demonstrate(place, job, _draw(seed), say))
+    result = {"seed": seed, "lineage": lineage, "store": place.root, **result}
+    picture = place.folder / f"{lineage}-timeline.svg"
     picture.write_text(svg_timeline(lineage, history), encoding="utf-8")
     result["timeline"] = str(picture)
     if options.json:
@@ -92,28 +110,28 @@ def _draw(seed: int) -> list[Preemption]:
 
 
 async def _demonstrate(
-    root: Path, job: ResolvedJob, preemptions: list[Preemption], say: Callable[[str], None]
+    place: Place, job: ResolvedJob, preemptions: list[Preemption], say: Callable[[str], None]
 ) -> tuple[dict[str, Any], History]:
     """Run the same training twice: once as a job that is preempted, once in one go."""
     lineage = job.spec.lineage
-    scheduler = LocalScheduler(_state_path(root, lineage), 1, LINGER)
+    scheduler = LocalScheduler(_state_path(place, lineage), 1, LINGER)
     one_go = asyncio.create_task(asyncio.to_thread(_train_in_one_go))
     say("starting the training under supervise, and once more without interruption for comparison")
-    taker = asyncio.create_task(_take_away(root, lineage, scheduler, preemptions, say))
-    state = await _supervise(job.spec, root)
+    taker = asyncio.create_task(_take_away(place, lineage, scheduler, preemptions, say))
+    state = await _supervise(job.spec, place)
     taken = await _outcome_of(taker)
     if state.finished is None or state.finished.outcome is not Outcome.SUCCEEDED:
         why = state.finished.detail if state.finished is not None else "it is not over"
         raise LineageError(
-            f"the demo's job did not succeed: {why}; see prefect-dispatch status {lineage} --store {root}; "
-            f"to go on with it: prefect-dispatch submit {root / lineage}.yaml --wait"
+            f"the demo's job did not succeed: {why}; see prefect-dispatch status {lineage} --store {place.root}; "
+            f"to go on with it: prefect-dispatch submit {place.folder / lineage}.yaml --wait"
         )
     if taken < len(preemptions):
         raise LineageError(f"the job was over after {taken} of {len(preemptions)} preemptions; try again")
     await asyncio.to_thread(_wait_for_old_processes, scheduler, state)
-    history = await asyncio.to_thread(_history_of, root, lineage, state)
+    history = await asyncio.to_thread(_history_of, place, lineage, state)
     uninterrupted = await one_go
-    final = _final_digest(root / lineage, history)
+    final = _final_digest(place, lineage, history)
     return {
         "executions": execution_rows(history),
         "overlap_seconds": [round(row.overlap.total_seconds(), 2) for row in history.rows if row.overlap is not None],
@@ -123,20 +141,26 @@ async def _demonstrate(
     }, history
 
 
-def _state_path(root: Path, lineage: str) -> Path:
-    return root / ".demo" / lineage
+def _state_path(place: Place, lineage: str) -> Path:
+    return place.folder / ".demo" / lineage
 
 
-def _spec(root: Path, lineage: str) -> JobSpec:
+def _workplaces(place: Place, lineage: str) -> Path:
+    return _state_path(place, lineage) / "workplaces"
+
+
+def _spec(place: Place, lineage: str) -> JobSpec:
+    own = {"workplace": str(_workplaces(place, lineage))} if is_url(place.root) else {}
     return JobSpec.read(
         {
+            **own,
             "lineage": lineage,
             "command": [sys.executable, *_training(SECONDS_PER_EPOCH, STUBBORN_SECONDS)],
-            "workdir": str(root),
-            "store": {"root": str(root)},
+            "workdir": str(place.folder),
+            "store": {"root": place.root},
             "scheduler": {
                 "type": "local",
-                "state_folder": str(_state_path(root, lineage)),
+                "state_folder": str(_state_path(place, lineage)),
                 "linger": f"{LINGER.total_seconds():g}s",
             },
             "saves": {"kind": "marker"},
@@ -147,20 +171,20 @@ def _spec(root: Path, lineage: str) -> JobSpec:
     )
 
 
-async def _supervise(spec: JobSpec, root: Path) -> LineageState:
+async def _supervise(spec: JobSpec, place: Place) -> LineageState:
     # Prefect takes seconds to import; by now the comparison is under way.
     from prefect_dispatch.flows.supervise import carry
 
     await carry(spec)
-    return open_record(str(root), spec.lineage, SystemClock()).refresh()
+    return open_record(place.root, spec.lineage, SystemClock()).refresh()
 
 
 async def _take_away(
-    root: Path, lineage: str, scheduler: LocalScheduler, preemptions: list[Preemption], say: Callable[[str], None]
+    place: Place, lineage: str, scheduler: LocalScheduler, preemptions: list[Preemption], say: Callable[[str], None]
 ) -> int:
     """Play the cluster: preempt each of the first executions once it has saved as often as was drawn."""
     taken = 0
-    record = open_record(str(root), lineage, SystemClock())
+    record = open_record(place.root, lineage, SystemClock())
     for number, preemption in enumerate(preemptions, start=1):
         while True:
             state = await asyncio.to_thread(record.refresh)
@@ -187,8 +211,8 @@ async def _outcome_of(taker: asyncio.Task[int]) -> int:
         return 0
 
 
-def _history_of(root: Path, lineage: str, state: LineageState) -> History:
-    record = open_record(str(root), lineage, SystemClock())
+def _history_of(place: Place, lineage: str, state: LineageState) -> History:
+    record = open_record(place.root, lineage, SystemClock())
     return history_of(record.entries(), root_view_of(lineage, state))
 
 
@@ -248,12 +272,16 @@ def _program() -> Path:
     raise UsageError(f"train_digits.py is neither in {package / 'examples'} nor in the repository; install again")
 
 
-def _final_digest(lineage_root: Path, history: History) -> str:
-    folder = exec_folder(history.rows[-1].attempt)
+def _final_digest(place: Place, lineage: str, history: History) -> str:
+    """What the program noted at its end, which is no save: with a bucket it stays where the program wrote it."""
+    attempt = history.rows[-1].attempt
+    folder = place.folder / lineage
+    if is_url(place.root):
+        folder = Path(workplace_of(str(_workplaces(place, lineage)), lineage, attempt))
     try:
-        return _digest_of(PosixStore(lineage_root).ledger(folder).read("final.json"))
-    except (Absent, ValueError, KeyError) as error:
-        raise StoreError(f"{lineage_root / folder}/final.json does not tell the digest: {error}") from None
+        return _digest_of(PosixStore(folder).ledger(exec_folder(attempt)).read("final.json"))
+    except (Absent, RootAbsent, ValueError, KeyError) as error:
+        raise StoreError(f"{folder}/{exec_folder(attempt)}/final.json does not tell the digest: {error}") from None
 
 
 def _read_digest(path: Path) -> str:
@@ -271,24 +299,24 @@ def _new_root() -> Path:
     return state_folder() / "demo" / time.strftime("%Y%m%d-%H%M%S")
 
 
-def _open_free_lineage(root: Path) -> ResolvedJob:
+def _open_free_lineage(place: Place) -> ResolvedJob:
     """Open the first lineage name that nobody has taken, and keep its spec beside it, to be submitted again."""
-    check_reachable(str(root))
-    root.mkdir(parents=True, exist_ok=True)
+    check_reachable(place.root)
+    place.folder.mkdir(parents=True, exist_ok=True)
     for name in ("digits", *(f"digits-{n}" for n in range(2, 10_000))):
-        record = open_record(str(root), name, SystemClock())
+        record = open_record(place.root, name, SystemClock())
         if record.refresh().opened is not None:
             continue
-        spec = _spec(root, name)
-        job = asyncio.run(resolve(spec, root))
+        spec = _spec(place, name)
+        job = asyncio.run(resolve(spec, place.folder))
         try:
             open_lineage(record, job, plan_of(job))
         except LineageError:
             continue
         if record.entries()[0].by == record.writer:
-            (root / f"{name}.yaml").write_text(spec.model_dump_json(), encoding="utf-8")
+            (place.folder / f"{name}.yaml").write_text(spec.model_dump_json(), encoding="utf-8")
             return job
-    raise LineageError(f"all names of a demo are taken in {root}; give another --store")
+    raise LineageError(f"all names of a demo are taken in {place.root}; give another --store")
 
 
 def _need_scikit_learn() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Tuple
 
 from prefect_dispatch.errors import MalformedName, UsageError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import decode_part, encode_part
 from prefect_dispatch.format.printable import printable, shorten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Tuple
 
 MAX_KEY_BYTES = 146
 """The longest key, in bytes of UTF-8, whose completion's name fits in the 255 bytes of a file name."""

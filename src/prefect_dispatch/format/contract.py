@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Optional
-
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import Epoch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Mapping, Optional
 
 LINEAGE = "DISPATCH_LINEAGE"
 ATTEMPT = "DISPATCH_ATTEMPT"

@@ -8,12 +8,13 @@ is the standard decorator itself, and ``dataclasses.replace``, ``fields`` and ``
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Callable, Dict, Tuple, Type, TypeVar
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dataclasses import dataclass as dataclass
+    from typing import Any, Callable, Dict, Tuple, Type, TypeVar
 
-C = TypeVar("C")
+    C = TypeVar("C")
+    from dataclasses import dataclass as dataclass
 
 
 class _Fields:

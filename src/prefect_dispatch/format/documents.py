@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Mapping, Tuple, Type, TypeVar, Union
 
 from prefect_dispatch.errors import MalformedDocument, UnknownFormat
 from prefect_dispatch.format.printable import printable, shorten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping, Tuple, Type, TypeVar, Union
+
+    T = TypeVar("T")
 
 FORMAT = 1
 """Major version of everything in a root and a record. A document of a greater one is refused."""
@@ -21,8 +26,7 @@ _BYTES_TO_A_BRACKET = 8
 MAX_INTEGER = 2**64 - 1
 """No number of a document is greater, nor its negative less: times in nanoseconds, sizes and steps have 63 bits."""
 
-T = TypeVar("T")
-Json = Dict[str, Any]
+Json = dict["str", "Any"]
 
 
 def encode(document: Mapping[str, Any]) -> bytes:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Union
 
 from prefect_dispatch.errors import UsageError
+from prefect_dispatch.format.pattern import pattern
 from prefect_dispatch.format.printable import shorten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Union
 
 _UNITS = {
     "ms": 0.001,
@@ -19,12 +23,12 @@ _UNITS = {
     "d": 86400.0,
     "w": 604800.0,
 }
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
-_ISO = re.compile(
+_PART = pattern(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*")
+_ISO = pattern(
     r"P(?:([0-9]+(?:\.[0-9]+)?)W)?(?:([0-9]+(?:\.[0-9]+)?)D)?"
     r"(?:T(?:([0-9]+(?:\.[0-9]+)?)H)?(?:([0-9]+(?:\.[0-9]+)?)M)?(?:([0-9]+(?:\.[0-9]+)?)S)?)?\Z"
 )
-_SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?\s*(?:([KMGTP])(i?))?B?\Z")
+_SIZE = pattern(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?\s*(?:([KMGTP])(i?))?B?\Z")
 _PREFIXES = "KMGTP"
 MAX_SIZE = 2**63 - 1
 MAX_DURATION = timedelta(days=36500)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict, Mapping, Optional
 
 from prefect_dispatch.errors import MalformedDocument
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.printable import shorten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping, Optional
 
 
 class JournalKind(enum.Enum):

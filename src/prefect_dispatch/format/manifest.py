@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
-
 from prefect_dispatch.errors import MalformedDocument, MalformedName, UsageError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import FORMAT, Json, decode, encode, field, text_map
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import check_path
+from prefect_dispatch.format.pattern import pattern
 from prefect_dispatch.format.printable import printable, shorten
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_state import check_state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 MAX_DEPTH = 64
 """Folders within folders of one save; each holds one open file while it is listed."""
@@ -25,9 +27,9 @@ MANIFEST_PREFIX_LENGTH = 20 + 1 + 16 + 1
 SHORT_BYTES = 64
 """Up to how many bytes a file in a save's own folder has its digest listed: a marker is such a file."""
 
-_NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-([0-9a-f]{16})\.json\Z")
-_HEX = re.compile(r"[0-9a-f]{16}\Z")
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_NAME = pattern(r"([0-9]{20})-([0-9a-f]{16})-([0-9a-f]{16})\.json\Z")
+_HEX = pattern(r"[0-9a-f]{16}\Z")
+_SHA256 = pattern(r"[0-9a-f]{64}\Z")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import List
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
 
 KEYWORD = b"openjd_"
 MAX_LINE_BYTES = 512 * 1024

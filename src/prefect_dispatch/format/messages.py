@@ -5,19 +5,19 @@ from __future__ import annotations
 import enum
 import json
 import re
-from typing import Any, Callable, Dict, Optional, Union
 
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.message_lines import MAX_LINE_BYTES
+from prefect_dispatch.format.pattern import pattern
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.resume_state import check_state
 
 MAX_TEXT = 1000
 """How many characters of a status, of a failure or of a refused line are kept."""
 
-_LINE = re.compile(rb"(\[[^\[\]]{1,61}\]:)?openjd_([a-z_]+):(.*)", re.DOTALL)
-_PERCENT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?\Z")
+_LINE = pattern(rb"(\[[^\[\]]{1,61}\]:)?openjd_([a-z_]+):(.*)", re.DOTALL)
+_PERCENT = pattern(r"[0-9]{1,12}(\.[0-9]{1,12})?\Z")
 
 
 class MessageKind(enum.Enum):
@@ -86,7 +86,11 @@ class Refused:
     reason: str
 
 
-Message = Union[CheckpointSave, Progress, Status, Fail]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional, Union
+
+    Message = Union[CheckpointSave, Progress, Status, Fail]
 
 
 def parse_line(line: bytes) -> Union[Message, Refused, None]:

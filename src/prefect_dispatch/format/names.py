@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import Tuple
 
 from prefect_dispatch.errors import MalformedName, UsageError
 from prefect_dispatch.format.epoch import check_restart
+from prefect_dispatch.format.pattern import pattern
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Tuple
 
 MAX_PATH_BYTES = 133
 """The longest path, in bytes of UTF-8, whose publication name fits in the 255 bytes of a file name."""
 
-_LINEAGE = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?\Z")
-_TOKEN = re.compile(r"[a-z2-7]{16}\Z")
-_ATTEMPT = re.compile(r"([a-z2-7]{16})-(0|[1-9][0-9]{0,5})\Z")
+_LINEAGE = pattern(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?\Z")
+_TOKEN = pattern(r"[a-z2-7]{16}\Z")
+_ATTEMPT = pattern(r"([a-z2-7]{16})-(0|[1-9][0-9]{0,5})\Z")
 _BASE32_DIGITS = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", "0123456789abcdefghijklmnopqrstuv")
-_BASE32 = re.compile(r"[A-Z2-7]+\Z")
+_BASE32 = pattern(r"[A-Z2-7]+\Z")
 
 
 def check_lineage(name: str) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import reprlib
-from typing import Optional
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 _SHOWN = 100
 _SHORT = reprlib.Repr()

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
-from typing import Sequence, Tuple
 
 from prefect_dispatch.errors import MalformedName, UsageError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import check_path, decode_part, encode_part
+from prefect_dispatch.format.pattern import pattern
 from prefect_dispatch.format.printable import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Sequence, Tuple
 
 MAX_STEP = 2**63 - 1
 RANK_LENGTH = 2 * 20 + 2
 """How long the beginning of a name is that holds epoch and step; where two differ there, their text orders them."""
 
 _parse_epoch = lru_cache(maxsize=1024)(Epoch.parse)  # 100,000 names of a root share a few epochs
-_FORMS = re.compile(r"(?:0[0-8][0-9]{6}(?!0{6})[0-9]{12}-0[0-8][0-9]{18}-[A-Z2-7]+/)*")
+_FORMS = pattern(r"(?:0[0-8][0-9]{6}(?!0{6})[0-9]{12}-0[0-8][0-9]{18}-[A-Z2-7]+/)*")
 """Names with '/' behind each. The greatest epoch and the greatest step both begin with 09: what does is looked at."""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, Iterator, Union
-
 from prefect_dispatch.errors import MalformedDocument, MalformedName
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import MAX_EPOCH, Epoch
 from prefect_dispatch.format.publication import Publication
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Iterable, Iterator, Union
 
 LATEST = "latest"
 SCRATCH = "scratch"

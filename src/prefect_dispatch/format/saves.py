@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 from datetime import timedelta
-from typing import Any, Dict, Mapping
 
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.durations import parse_duration, write_duration
 from prefect_dispatch.format.printable import shorten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping
 
 
 class SaveKind(enum.Enum):

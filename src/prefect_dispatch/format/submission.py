@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import os.path
 from datetime import timedelta
-from typing import Any, Mapping
 
 from prefect_dispatch.errors import DispatchError, MalformedDocument, UsageError
 from prefect_dispatch.format.dataclass import dataclass
@@ -15,6 +14,10 @@ from prefect_dispatch.format.epoch import MAX_GENERATION, MAX_SUBMISSION, Epoch
 from prefect_dispatch.format.names import attempt_of, check_lineage, check_token
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.saves import Saves
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping
 
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT")
 """The signals that a notice may be, without their SIG."""

@@ -5,9 +5,10 @@ Standard library only, Python 3.9 or newer. Nothing is imported before it is use
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from prefect_dispatch.job.commands import latest, publish
 
 __all__ = ["latest", "publish"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import List, NoReturn, Optional, Sequence, Tuple
 
 from prefect_dispatch.errors import DispatchError, UsageError
 from prefect_dispatch.format.exit_codes import ExitCode
 from prefect_dispatch.format.printable import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, NoReturn, Optional, Sequence, Tuple
 
 _MOST = 1500
 """Characters of an error that are shown; a value that it names may be of any length."""

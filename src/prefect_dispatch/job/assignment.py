@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import Mapping, Optional
 
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format import contract
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import MAX_RESTART, Epoch
+from prefect_dispatch.format.pattern import pattern
 from prefect_dispatch.format.submission import RestartSource, Submission
 from prefect_dispatch.stores.opening import is_url, join_root
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, Optional
+
 _SLURM_RESTART = "SLURM_RESTART_COUNT"
-_RESTART = re.compile(r"(0|[1-9][0-9]{0,5})\Z")
+_RESTART = pattern(r"(0|[1-9][0-9]{0,5})\Z")
 
 
 @dataclass(frozen=True)

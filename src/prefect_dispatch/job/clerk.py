@@ -6,7 +6,6 @@ import threading
 import time
 from collections import deque
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Tuple, Union
 
 from prefect_dispatch.errors import Absent, Barred, DispatchError, Unpublishable, UsageError
 from prefect_dispatch.failpoints import reach
@@ -16,7 +15,10 @@ from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.job.saving import Saving
 from prefect_dispatch.stores.journal import Journal
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Callable, Deque, Dict, Optional, Tuple, Union
+
     from prefect_dispatch.format.messages import CheckpointSave
     from prefect_dispatch.job.fingerprint import Fingerprint
 

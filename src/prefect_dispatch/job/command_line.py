@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 from datetime import timedelta
-from typing import List, NoReturn
 
 from prefect_dispatch import __version__
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format.durations import parse_duration
 from prefect_dispatch.format.printable import shorten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, NoReturn
 
 
 def parse(given: List[str]) -> argparse.Namespace:

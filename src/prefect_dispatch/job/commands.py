@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from datetime import timedelta
-from typing import Any, Dict, List, Optional
 
 from prefect_dispatch.errors import NothingPublished, StoreError, UsageError
 from prefect_dispatch.format import contract
@@ -21,6 +20,10 @@ from prefect_dispatch.job.saving import Saving
 from prefect_dispatch.stores.check import Severity
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.resume import Resume
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
 
 
 def publish(path: str, step: int, state: str = "") -> Publication:

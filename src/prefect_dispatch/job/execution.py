@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from prefect_dispatch.errors import StoreUnreachable, UsageError
 from prefect_dispatch.format import contract
@@ -18,7 +17,10 @@ from prefect_dispatch.stores.layout import exec_folder
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.opening import is_url, open_store
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping, Optional
+
     from prefect_dispatch.stores.transfer import Report
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import List, Tuple
 
 from prefect_dispatch.job.tree import Entry, walk
 
-Fingerprint = Tuple[Tuple[str, int, int, int], ...]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Tuple
+
+Fingerprint = tuple["tuple[str, int, int, int]", ...]
 """Each file's name, size, modification time in nanoseconds since 1970, and inode, ordered."""
 
 

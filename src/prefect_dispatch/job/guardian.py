@@ -15,10 +15,13 @@ import os
 import select
 import signal
 import time
-from typing import Dict, NoReturn, Optional, Sequence
 
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.job.processes import become_subreaper, die_with_parent, has_children, kill_all, owned, reap
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, NoReturn, Optional, Sequence
 
 KILL_WITHIN = 10.0
 """Seconds for which it tries to end what the program left; SIGKILL takes none, a hung file system may."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Iterable, Optional
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable, Optional
 
 
 class Noticed(BaseException):

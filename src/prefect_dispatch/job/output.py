@@ -8,7 +8,10 @@ import select
 import threading
 import time
 from collections import deque
-from typing import Deque, List, Optional, Tuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Deque, List, Optional, Tuple
 
 MAX_WAITING = 4 * 1024 * 1024
 """Bytes of the program's output that may wait for a slow reader; at more than that the program waits too."""

@@ -6,9 +6,12 @@ import ctypes
 import os
 import signal
 import time
-from typing import Callable, Collection, Dict, Iterator, List, Set, Tuple
 
 from prefect_dispatch.format.contract import ATTEMPT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Collection, Dict, Iterator, List, Set, Tuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -7,7 +7,6 @@ import fcntl
 import os
 import signal
 import time
-from typing import Collection, Dict, Optional, Sequence, Tuple
 
 from prefect_dispatch.errors import MalformedDocument, UsageError
 from prefect_dispatch.failpoints import reach
@@ -15,6 +14,10 @@ from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.job.guardian import KILL_WITHIN, Guardian
 from prefect_dispatch.job.processes import become_subreaper, children_now, is_zombie, kill_all, reap
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Collection, Dict, Optional, Sequence, Tuple
 
 _F_SETPIPE_SZ = 1031
 _NO_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP)

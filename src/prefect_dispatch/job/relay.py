@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Callable, List
 
 from prefect_dispatch.format.message_lines import MessageLines
 from prefect_dispatch.job.output import Output
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, List
 
 _CHUNK = 256 * 1024
 """Bytes of one read: what stays in a processor's cache until it is searched and written, which doubles the speed."""

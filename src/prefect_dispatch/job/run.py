@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import time
-from typing import TYPE_CHECKING, Mapping, Optional, Sequence, Union
 
 from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.format.contract import Contract
@@ -26,7 +25,10 @@ from prefect_dispatch.job.relay import Relay
 from prefect_dispatch.job.saving import Saving
 from prefect_dispatch.stores.pin import Pin
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Mapping, Optional, Sequence, Union
+
     from prefect_dispatch.job.transfers import Transfers
     from prefect_dispatch.stores.transfer import Transfer
 

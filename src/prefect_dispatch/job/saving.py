@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
 
 from prefect_dispatch.errors import Absent, Barred, DispatchError, Unpublishable, UsageError
 from prefect_dispatch.format.journal import JournalKind
@@ -20,7 +19,10 @@ from prefect_dispatch.job.watch import Found, watch_for
 from prefect_dispatch.stores.layout import PUBLICATIONS, exec_folder, manifests_folder
 from prefect_dispatch.stores.verdict import read_barred
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Set
+
     from prefect_dispatch.format.messages import CheckpointSave
 
 _PATIENCE = 60.0

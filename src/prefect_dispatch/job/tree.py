@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from fnmatch import fnmatchcase
-from typing import Callable, FrozenSet, List, Set, Tuple
 
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.manifest import MAX_DEPTH
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, FrozenSet, List, Set, Tuple
 
 _CANNOT_HOLD_A_SAVE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES)
 """A folder that went away, became something else, has too long a path, or that its own program has closed."""

@@ -6,7 +6,10 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager
-from typing import Iterator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
 
 _POLL = 0.05
 

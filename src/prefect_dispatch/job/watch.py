@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 from datetime import timedelta
-from typing import Callable, Dict, List, Optional, Protocol, Tuple, Union
 
 from prefect_dispatch.errors import Unpublishable
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.manifest import SHORT_BYTES
+from prefect_dispatch.format.pattern import pattern
 from prefect_dispatch.format.publication import MAX_STEP
 from prefect_dispatch.format.saves import SaveKind, Saves
 from prefect_dispatch.job.fingerprint import Fingerprint, fingerprint_of, last_change
 from prefect_dispatch.job.tree import Entry, find_matches, walk
 
-_STEP = re.compile(rb"[0-9]{1,19}\Z")
-_DIGITS = re.compile(r"([0-9]+)")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Tuple, Union
+
+    from prefect_dispatch.job.watch_port import Watch
+
+_STEP = pattern(rb"[0-9]{1,19}\Z")
+_DIGITS = pattern(r"([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -34,39 +39,6 @@ class Found:
     path: str
     step: Optional[int]
     marked_inside: bool = False
-
-
-class Watch(Protocol):
-    """Looks for whole saves of one kind."""
-
-    def look(self, folder: str, ended_well: bool = False) -> List[Found]:
-        """Return the whole saves that are not known to be published as they are, the oldest first.
-
-        Args:
-            folder: the execution's folder, absolute.
-            ended_well: nobody writes any more, and the program ended by its own will, so what lies there is finished.
-
-        Raises:
-            Unpublishable: a sign is there and says nothing that can be used.
-            OSError: the folder cannot be read.
-        """
-        ...
-
-    def still_whole(self, folder: str, found: Found) -> bool:
-        """Whether the sign by which a save was found still says the same."""
-        ...
-
-    def done_with(self, found: Found) -> None:
-        """Take note that a save was dealt with, so that it is not found again until its sign changes."""
-        ...
-
-    def check_nothing_left(self) -> None:
-        """Find out, after the last look at what a program left that ended well, that all of it could be published.
-
-        Raises:
-            Unpublishable: something is meant as a save and cannot be one.
-        """
-        ...
 
 
 def watch_for(saves: Saves, clock: Callable[[], float] = time.monotonic) -> Optional[Watch]:

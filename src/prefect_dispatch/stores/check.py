@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from contextlib import contextmanager
-from typing import Dict, Iterator, List, Optional
 
 from prefect_dispatch.errors import Absent, DispatchError, MalformedDocument, MalformedName
 from prefect_dispatch.format.completion import Completion
@@ -36,10 +35,15 @@ from prefect_dispatch.stores.layout import (
     owner_of,
 )
 from prefect_dispatch.stores.pin import read_pin
-from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.snapshots import parse_number
 from prefect_dispatch.stores.started import Started, read_started
 from prefect_dispatch.stores.verdict import Finding, Judge, read_barred, read_manifest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterator, List, Optional
+
+    from prefect_dispatch.stores.port import Store
 
 MOST_FAULTS_OF_A_FOLDER = 1000
 """Faults that are told of one folder; the rest is counted. A job may have made junk without end."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 from prefect_dispatch.errors import DuplicateExecution, Exists, MalformedDocument, MalformedName
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.dataclass import dataclass
@@ -12,8 +10,13 @@ from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import split_attempt
 from prefect_dispatch.stores.documents import create_once, read_document
 from prefect_dispatch.stores.layout import CLAIMS
-from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.started import read_started
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from prefect_dispatch.stores.port import Store
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Tuple
-
 from prefect_dispatch.errors import Absent, MalformedDocument, MalformedName, UsageError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.completion import Completion
@@ -16,8 +14,13 @@ from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.claim import read_claim
 from prefect_dispatch.stores.documents import create_once, read_document
 from prefect_dispatch.stores.layout import DONE
-from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.started import read_started
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+    from prefect_dispatch.stores.port import Store
 
 MAX_COMPLETION_BYTES = 64 * 1024
 """The longest entry: what a part has to say of itself is small, and a root may hold 100,000 of them."""

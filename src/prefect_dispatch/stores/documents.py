@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
-
 from prefect_dispatch.errors import Exists, MalformedDocument
 from prefect_dispatch.format.documents import FORMAT, SMALL_DOCUMENT_BYTES, Json, decode, encode
 from prefect_dispatch.format.names import new_nonce
-from prefect_dispatch.stores.port import Ledger
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+    from prefect_dispatch.stores.port import Ledger
 
 
 def create_once(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import contextmanager
-from typing import Iterator, Optional, Sequence
 
 from prefect_dispatch.errors import Absent, NotDurable, RootAbsent, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import MAX_NAME_BYTES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator, Optional, Sequence
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WAYS_OUT = {

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Optional
-
 from prefect_dispatch.errors import Exists, MalformedDocument, MalformedName
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import SMALL_DOCUMENT_BYTES, Json, decode, field
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.documents import create_once
-from prefect_dispatch.stores.port import Ledger
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List, Mapping, Optional
+
+    from prefect_dispatch.stores.port import Ledger
 
 MAX_ENTRY_BYTES = SMALL_DOCUMENT_BYTES
 """The longest entry that is read: a state of 64 KiB fits however it is escaped."""

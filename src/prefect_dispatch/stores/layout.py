@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 from prefect_dispatch.errors import MalformedName
 from prefect_dispatch.format.names import split_attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 FORMAT_DOCUMENT = "format.json"
 PUBLICATIONS = "pub"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional
-
 from prefect_dispatch.errors import Absent, DuplicateExecution, Exists, RootAbsent, UnknownFormat
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.completion import Completion
@@ -30,15 +28,18 @@ from prefect_dispatch.stores.layout import (
     meta_folder,
 )
 from prefect_dispatch.stores.pin import Pin, make_pin, read_pin
-from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.published import list_publications
 from prefect_dispatch.stores.publisher import publish_save, publish_state
 from prefect_dispatch.stores.resume import Resume, choose
 from prefect_dispatch.stores.root_format import read_root_format, require_root
 from prefect_dispatch.stores.started import Started, read_started
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Callable, List, Mapping, Optional
+
     from prefect_dispatch.stores.check import Fault
+    from prefect_dispatch.stores.port import Store
 
 
 class LineageRoot:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Dict, List, Optional, Set, Tuple
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.manifest import SavedFile, digest_of, find_rewriting, is_short
 from prefect_dispatch.stores.folder import check_name, split_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Set, Tuple
 
 
 @dataclass(frozen=True)

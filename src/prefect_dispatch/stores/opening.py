@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Optional
 
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format.printable import printable
-from prefect_dispatch.stores.port import Store
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Optional
+
+    from prefect_dispatch.stores.port import Store
     from prefect_dispatch.stores.s3 import S3Store
     from prefect_dispatch.stores.transfer import Report
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
-
 from prefect_dispatch.errors import Absent, Exists, MalformedDocument, MalformedName
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.dataclass import dataclass
@@ -15,8 +13,13 @@ from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.documents import create_once, read_document
 from prefect_dispatch.stores.layout import RESUME_DOCUMENT, import_path, meta_folder
-from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.resume import PassedOver, Resume, choose
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+
+    from prefect_dispatch.stores.port import Store
 
 MOST_PASSED_OVER = 500
 """What a pin names of the publications that were passed over, the greatest."""

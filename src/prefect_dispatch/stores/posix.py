@@ -7,7 +7,6 @@ import sys
 import time
 from contextlib import suppress
 from itertools import islice
-from typing import Callable, List, Optional, Set, Tuple, Union
 
 from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable
 from prefect_dispatch.failpoints import reach
@@ -28,6 +27,10 @@ from prefect_dispatch.stores.posix_copy import copy_files
 from prefect_dispatch.stores.posix_ledger import PosixLedger
 from prefect_dispatch.stores.posix_saves import find_difference, list_files, sync_files
 from prefect_dispatch.stores.removal import newest_change, remove_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, List, Optional, Set, Tuple, Union
 
 SWEEP_AGE_SECONDS = 24 * 3600.0
 """Temporary files that nothing has touched for so long are their dead writers' leavings."""

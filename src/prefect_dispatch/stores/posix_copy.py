@@ -7,7 +7,6 @@ import fcntl
 import os
 import stat
 from contextlib import contextmanager, suppress
-from typing import Dict, Iterator, Sequence
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.failpoints import reach
@@ -17,6 +16,10 @@ from prefect_dispatch.stores.folder import describe, open_folder, open_root, spl
 from prefect_dispatch.stores.layout import TEMPORARY
 from prefect_dispatch.stores.posix_saves import by_folder, open_listed, save_parts, told_as_changed
 from prefect_dispatch.stores.removal import remove_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterator, Sequence
 
 _FICLONE = 0x40049409  # from linux/fs.h; Python's fcntl names it only from 3.12 on
 _BLOCK = 1024 * 1024

@@ -6,7 +6,6 @@ import os
 import stat
 from contextlib import suppress
 from itertools import islice
-from typing import List, Optional, Set
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.failpoints import reach
@@ -24,6 +23,10 @@ from prefect_dispatch.stores.folder import (
     told_as_store_errors,
 )
 from prefect_dispatch.stores.layout import TEMPORARY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional, Set
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_REGULAR = "is not a regular file; find out who made it, then move it away"

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from contextlib import contextmanager
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from prefect_dispatch.errors import Absent, StoreError, Unpublishable
 from prefect_dispatch.format.manifest import (
@@ -28,6 +27,10 @@ from prefect_dispatch.stores.folder import (
     sync_folder,
     told_as_store_errors,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NOT_THAT_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from itertools import groupby
 from operator import itemgetter
-from typing import Iterable, Iterator, List, Optional, Sequence
 
 from prefect_dispatch.format.publication import RANK_LENGTH, Publication, check_forms
 from prefect_dispatch.stores.layout import PUBLICATIONS
-from prefect_dispatch.stores.port import Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable, Iterator, List, Optional, Sequence
+
+    from prefect_dispatch.stores.port import Store
 
 _rank = itemgetter(slice(RANK_LENGTH))
 

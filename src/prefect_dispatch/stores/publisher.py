@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Callable, Mapping, Optional, Tuple
 
 from prefect_dispatch.errors import (
     Absent,
@@ -32,9 +31,14 @@ from prefect_dispatch.stores.layout import (
     manifests_folder,
     owner_of,
 )
-from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.snapshots import STATE_FILE, keep_state, take_snapshot
 from prefect_dispatch.stores.verdict import read_barred
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Mapping, Optional, Tuple
+
+    from prefect_dispatch.stores.port import Store
 
 
 def publish_save(

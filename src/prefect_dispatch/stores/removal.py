@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Callable, List
 
 from prefect_dispatch.format.manifest import MAX_DEPTH
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import open_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, List
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 

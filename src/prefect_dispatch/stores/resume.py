@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Mapping, Optional, Tuple
-
 from prefect_dispatch.errors import IdentityChanged, UnusableCheckpoint
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import Manifest
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import SCRATCH, ResumeChoice
-from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.published import greatest_first, list_names
 from prefect_dispatch.stores.root_format import require_root
 from prefect_dispatch.stores.verdict import Finding, Judge, Verdict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterator, List, Mapping, Optional, Tuple
+
+    from prefect_dispatch.stores.port import Store
 
 MOST_LOOKS = 20
 """How often one looks again: a program that rotates faster than its saves can be looked at has no usable one."""

@@ -6,7 +6,10 @@ from prefect_dispatch.errors import Absent, StoreUnreachable
 from prefect_dispatch.format.documents import Json
 from prefect_dispatch.stores.documents import read_document
 from prefect_dispatch.stores.layout import FORMAT_DOCUMENT
-from prefect_dispatch.stores.port import Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from prefect_dispatch.stores.port import Store
 
 
 def read_root_format(store: Store) -> Json:

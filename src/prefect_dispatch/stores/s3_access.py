@@ -253,9 +253,10 @@ def check_endpoint(endpoint: str) -> str:
     try:
         parts = urlsplit(endpoint)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        usable = usable and not (parts.username or parts.password or parts.query or parts.fragment)
     except ValueError:
         usable = False
-    if not usable or parts.username or parts.password or parts.query or parts.fragment:
+    if not usable:
         shown = "it" if "@" in endpoint else printable(repr(endpoint), 200)
         raise UsageError(f"endpoint: {shown} is no URL of a server; write https://HOST or http://HOST:PORT")
     return endpoint.rstrip("/")

@@ -9,7 +9,7 @@ from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.stores.folder import check_name
 from prefect_dispatch.stores.layout import EXEC, META
-from prefect_dispatch.stores.s3_place import S3Place, is_plain, quote, unquote
+from prefect_dispatch.stores.s3_place import S3Place, check_key, is_plain, quote, unquote
 from prefect_dispatch.stores.s3_requests import S3Requests
 
 
@@ -42,7 +42,7 @@ class S3Ledger:
         """List the names, a thousand with each request."""
         behind = self._key_of(after) if after and is_plain(after) else ""
         if not behind and most is None:
-            return sorted(self.unordered_names())
+            return sorted(name for name in self.unordered_names() if name > after)
         names: List[str] = []
         seen = 0
         for page in self._requests.listed(self._key, behind):
@@ -77,7 +77,7 @@ class S3Ledger:
 
     def _key_of(self, name: str) -> str:
         part = quote(check_name(name))
-        return self._place.key(f"{self._folder}/{name}") if self._folder else self._place.join([part])
+        return check_key(f"{self._key}/{part}" if self._key else part, self._where)
 
     def _names_of(self, keys: List[str]) -> List[str]:
         """The names that keys stand for; what lies deeper is none, nor is the placeholder of a folder.

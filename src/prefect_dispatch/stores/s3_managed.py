@@ -80,8 +80,8 @@ class ManagedStore:
     def sync(self, path: str, files: Tuple[SavedFile, ...]) -> Tuple[SavedFile, ...]:
         """Send a save to the bucket. Its copy in the workplace goes, where it is a snapshot of ours."""
         place = self._remote.place
-        if not os.path.lexists(self.local(path)):
-            # A state, which went straight into the bucket.
+        if _is_snapshot(path) and not os.path.lexists(self.local(path)):
+            # A state, which went straight into the bucket, under a number that is nobody else's.
             return self._remote.sync(path, files)
         what = f"save {path}"
 

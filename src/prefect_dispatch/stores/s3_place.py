@@ -67,18 +67,25 @@ class S3Place:
         Raises:
             StoreError: the path could leave the root, or the key would be longer than S3 takes.
         """
-        key = self.join([quote(part) for part in split_path(path)])
-        size = len(key.encode("utf-8"))
-        if size > MAX_KEY_BYTES:
-            raise StoreError(
-                f"path {printable(path)!r} has a key of {size} bytes in {self.url}, and S3 takes at most "
-                f"{MAX_KEY_BYTES}; shorten it"
-            )
-        return key
+        return check_key(self.join([quote(part) for part in split_path(path)]), self.url)
 
     def join(self, parts: Sequence[str]) -> str:
         """Parts of a key, already quoted, behind the root's prefix."""
         return "/".join([self.prefix, *parts] if self.prefix else parts)
+
+
+def check_key(key: str, where: str) -> str:
+    """Return a key that S3 takes.
+
+    Raises:
+        StoreError: it is too long.
+    """
+    if len(key) * 4 > MAX_KEY_BYTES and len(key.encode("utf-8")) > MAX_KEY_BYTES:
+        raise StoreError(
+            f"{printable(key, 200)} in {where} has a key of more than {MAX_KEY_BYTES} bytes, which S3 does not take; "
+            "shorten it"
+        )
+    return key
 
 
 def quote(name: str) -> str:

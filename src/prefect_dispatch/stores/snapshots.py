@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Tuple
-
 from prefect_dispatch.errors import Absent, Exists, MalformedName, Unpublishable
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.format.names import MAX_PATH_BYTES
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.layout import numbers_folder, snapshot_folder
-from prefect_dispatch.stores.port import Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Tuple
+
+    from prefect_dispatch.stores.port import Store
 
 STATE_FILE = "state"
 _ANY_NAME = "save"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
-
 from prefect_dispatch.errors import Absent, MalformedDocument, UsageError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import field, text_map
@@ -11,7 +9,12 @@ from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.printable import shorten
 from prefect_dispatch.stores.documents import read_document
 from prefect_dispatch.stores.layout import STARTED_DOCUMENT, meta_folder
-from prefect_dispatch.stores.port import Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping, Optional
+
+    from prefect_dispatch.stores.port import Store
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Dict, FrozenSet, Iterable, List, Optional
 
 from prefect_dispatch.errors import Absent, MalformedDocument, MalformedName
 from prefect_dispatch.format.dataclass import dataclass
@@ -12,8 +11,13 @@ from prefect_dispatch.format.manifest import MANIFEST_PREFIX_LENGTH, Manifest, c
 from prefect_dispatch.format.names import decode_part, split_attempt
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores.layout import PRUNED, barred_folder, manifests_folder, owner_of
-from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.started import Started, read_started
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, Iterable, List, Optional
+
+    from prefect_dispatch.stores.port import Store
 
 
 class Finding(enum.Enum):

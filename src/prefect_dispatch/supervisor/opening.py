@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from prefect_dispatch.model.state import Hold, LineageState
 from prefect_dispatch.schedulers.registry import job_refusal
 from prefect_dispatch.supervisor.places import check_reachable, open_lineage_root, root_visible
 from prefect_dispatch.supervisor.record import Record
+
+_log = logging.getLogger(__name__)
 
 
 def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
@@ -87,7 +90,14 @@ def _prepare_root(record: Record, job: ResolvedJob) -> bool:
     record_id = record.id()
     if not root_visible(job.root):
         return False
-    open_lineage_root(job.root, record.lineage).prepare(record_id, record.lineage)
+    try:
+        open_lineage_root(job.root, record.lineage).prepare(record_id, record.lineage)
+    except StoreUnreachable as error:
+        # A record root of its own stands for a checkpoint root that is out of reach here: its job makes it.
+        if job.record_root == job.root:
+            raise
+        _log.warning("%s: %s", record.lineage, error, extra={"action": "root.left_to_its_job"})
+        return False
     return True
 
 
@@ -96,10 +106,10 @@ def check_acceptable(job: ResolvedJob) -> None:
 
     Raises:
         SpecError: it would not; the text names the field.
-        StoreUnreachable: a root is not there and cannot be made.
+        StoreUnreachable: a root is not there and cannot be made; where the record has a root of its own, that one.
     """
-    for root in (job.record_root, job.root):
-        check_reachable(root)
+    check_reachable(job.record_root)
+    check_reachable(job.root, may_be_away=job.record_root != job.root)
     refusal = job_refusal(job.scheduler, job.spec, Path(job.workdir))
     if refusal is not None:
         raise SpecError(refusal)

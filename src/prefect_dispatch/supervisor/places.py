@@ -51,8 +51,12 @@ def root_visible(root: str) -> bool:
     return is_url(check_root(root)) or _nearest(Path(root)).is_dir()
 
 
-def check_reachable(root: str) -> None:
+def check_reachable(root: str, may_be_away: bool = False) -> None:
     """Find out, changing nothing, that a root is there or can be made.
+
+    Args:
+        root: the root.
+        may_be_away: whether it may lie out of this process's reach, so that only what stands in its way is wrong.
 
     Raises:
         StoreUnreachable: something that is no folder is in its way, or it may not be written; or its bucket is not
@@ -64,7 +68,7 @@ def check_reachable(root: str) -> None:
     path = _nearest(Path(root))
     if not path.is_dir():
         raise StoreUnreachable(f"root {root} cannot be used: {path} is not a folder; name another root")
-    if not os.access(path, os.W_OK | os.X_OK):
+    if not may_be_away and not os.access(path, os.W_OK | os.X_OK):
         raise StoreUnreachable(f"root {root} cannot be used: {path} may not be written; name another root")
 
 

@@ -9,7 +9,8 @@ from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.classify import LastWord
 from prefect_dispatch.stores.port import Store
 from prefect_dispatch.stores.reports import read_report
-from prefect_dispatch.supervisor.root_view import MOST_DETAIL, MOST_FAULT, last_word_of
+from prefect_dispatch.supervisor.attempt_view import MOST_DETAIL, last_word_of
+from prefect_dispatch.supervisor.root_look import MOST_FAULT
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ import os
 import pytest
 
 from prefect_dispatch.format.epoch import Epoch
-from prefect_dispatch.supervisor.root_view import MOST_FAULT, RootView
+from prefect_dispatch.supervisor.root_look import MOST_FAULT
+from prefect_dispatch.supervisor.root_view import RootView
 
 MIB = 1024 * 1024
 DOCUMENTS = (

@@ -8,7 +8,7 @@ import pytest
 
 from prefect_dispatch.format.epoch import MAX_EPOCH, Epoch
 from prefect_dispatch.stores.check import MOST_FAULTS_OF_A_FOLDER
-from prefect_dispatch.supervisor import root_view
+from prefect_dispatch.supervisor import attempt_view, root_look, root_view
 
 MANY = 10_000
 """Names of a flood. What takes the square of them, a hundred million looks, is far beyond the bound on time."""
@@ -100,7 +100,8 @@ def test_publications_and_manifests_without_end_are_looked_at_within_bounds(vict
 
 def test_a_supervisor_lists_no_more_names_than_it_can_hold(victim, monkeypatch):
     # given
-    monkeypatch.setattr(root_view, "MOST_NAMES", 100)
+    for module in (root_view, attempt_view):
+        monkeypatch.setattr(module, "MOST_NAMES", 100)
     for folder in (victim.own / "pub", victim.meta / "journal"):
         for number in range(101):
             (folder / f"junk-{number}").touch()
@@ -119,8 +120,8 @@ def test_faults_without_end_fill_no_memory(victim):
     # when a job names its junk anew before each look
     junk = pub / "junk"
     junk.touch()
-    for number in range(root_view.MOST_FAULTS + 20):
+    for number in range(root_look.MOST_FAULTS + 20):
         junk = junk.rename(pub / f"junk-{number}")
         assert view.publications() is None
     # then
-    assert len(view.faults) == root_view.MOST_FAULTS
+    assert len(view.faults) == root_look.MOST_FAULTS
