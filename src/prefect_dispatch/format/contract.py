@@ -25,9 +25,11 @@ SUBMISSION = "DISPATCH_SUBMISSION"
 """Path of the submission document; for the wrapper, not for the program."""
 RESTART = "DISPATCH_RESTART"
 """The restart R, where the submission says so; for the wrapper, not for the program."""
+PATIENCE = ("DISPATCH_S3_TIMEOUT", "DISPATCH_S3_RETRY")
+"""How patient with an object store the wrapper is, and the commands that its program calls as well."""
 PREFIX = "DISPATCH_"
 VARIABLES = (LINEAGE, ATTEMPT, EPOCH, ROOT, EXEC_DIR, RESUME_FROM, RESUME_STEP, RESUME_STATE, DEADLINE, WORKPLACE)
-"""What the program is told, and nothing else of ``DISPATCH_*``."""
+"""What the program is told. Of other ``DISPATCH_*`` it has those of ``PATIENCE`` alone."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,13 @@ class Contract:
     workplace: str = ""
 
     def environment(self, inherited: Mapping[str, str]) -> Dict[str, str]:
-        """The program's environment: what was inherited, less any ``DISPATCH_*``, plus the contract.
+        """The program's environment: what was inherited, less ``DISPATCH_*`` but for ``PATIENCE``, plus the contract.
 
         ``PYTHONUNBUFFERED=1`` is set unless it is set already, so that messages are not held back in a buffer.
         """
-        environment = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
+        environment = {
+            name: value for name, value in inherited.items() if name in PATIENCE or not name.startswith(PREFIX)
+        }
         environment.setdefault("PYTHONUNBUFFERED", "1")
         environment.update(self.variables())
         return environment

@@ -88,6 +88,9 @@ class Places:
         return Place(self, proxy, access, direct, store, self.honest(direct.url))
 
     def take_back(self, place: Place) -> None:
+        at = urlsplit(self.server.endpoint)
+        place.proxy.turn_to(str(at.hostname), int(at.port or 0))
+        place.proxy.authority = None
         place.proxy.disarm()
         place.proxy.seen.clear()
         self._idle[place.access.patience].put((place.proxy, place.access))

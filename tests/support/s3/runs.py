@@ -147,9 +147,15 @@ class Runs:
         variables: dict[str, str] | None = None,
         **changes: Any,
     ) -> subprocess.Popen[bytes]:
+        program = [sys.executable, "-S", "-E", str(PROGRAM), str(until), str(self.size), gate]
+        return self.start_program(*program, number=number, variables=variables, **changes)
+
+    def start_program(
+        self, *program: str, number: int = 1, variables: dict[str, str] | None = None, **changes: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start a wrapper around any program."""
         document = self.folder / f"submission-{number}.json"
         document.write_bytes(self.submission(number, **changes).encode())
-        program = [sys.executable, "-S", "-E", str(PROGRAM), str(until), str(self.size), gate]
         process = subprocess.Popen(
             [sys.executable, "-m", "prefect_dispatch.job", "run", "--submission", str(document), "--", *program],
             env=self.variables(**(variables or {})),

@@ -130,10 +130,18 @@ class Sweep(Generic[P]):
             AssertionError: something did not hold; all that did not is named.
         """
         strikes = choose(self.census(act), kinds)
+        self.try_these(act, strikes, side_by_side)
+        return strikes
+
+    def try_these(self, act: Act[P], strikes: Sequence[Strike], side_by_side: int = SIDE_BY_SIDE) -> None:
+        """Try these strikes side by side.
+
+        Raises:
+            AssertionError: something did not hold; all that did not is named.
+        """
         with ThreadPoolExecutor(side_by_side) as pool:
             failures = [found for found in pool.map(lambda strike: self._failure(act, strike), strikes) if found]
         assert not failures, f"{len(failures)} of {len(strikes)} strikes at {act.name!r}:\n" + "\n".join(failures)
-        return strikes
 
     def _failure(self, act: Act[P], strike: Strike) -> str:
         try:
