@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rows import helper_start, latest, not_built, publication, record, relay, replacement, save, silence
+from rows import helper_start, holds, latest, not_built, publication, record, relay, replacement, save, silence
 from rows.line import Line
 from rows.setting import Setting
 
@@ -17,5 +17,6 @@ ROWS: dict[str, Callable[[Setting], list[Line]]] = {
     "silence": silence.measure,
     "replacement": replacement.measure,
     "record": record.measure,
+    "holds": holds.measure,
     "not-built": not_built.measure,
 }

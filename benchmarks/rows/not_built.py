@@ -10,7 +10,6 @@ NOT_BUILT = (
     "latest among 100,000 publications, S3",
     "helper's start over python -c pass, as one file",
     "1,000 jobs in one process",
-    "1,000 open holds, signals of 1 s",
     "record of 20,000 facts, S3",
     "reconcile over 10,000 finished and 100 open lineages",
 )

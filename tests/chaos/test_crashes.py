@@ -7,6 +7,11 @@ from concurrent.futures import Future
 import pytest
 
 from prefect_dispatch.failpoint import Failpoint
+from prefect_dispatch.model.facts import HoldLifted, LiftedBy
+from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.places import open_record
+from support.crash.child import LINEAGE
+from support.crash.choice import Reached
 from support.crash.crashes import Crashes
 from support.crash.kill import SUPERVISOR, Kill
 
@@ -22,6 +27,24 @@ def test_a_process_that_is_killed_at_a_durable_step_takes_nothing_along(
     for each in kills:
         # then all that Scene.check and Scene.check_end ask for holds
         crashes.end_of(*each)
+
+
+def test_who_answers_for_a_shared_checkpoint_may_be_killed_before_every_fact(crashes: Crashes, census: Reached):
+    # given a job with a shared checkpoint, whose hold the local signal lifts once the old processes are gone
+    scene = crashes.scene("shared")
+    assert scene.activate() == 0
+    entries = open_record(str(scene.folder / "record"), LINEAGE, SystemClock()).entries()
+    lifts = [entry.fact.lifted_by for entry in entries if isinstance(entry.fact, HoldLifted)]
+    assert lifts == [LiftedBy.SIGNAL]
+    times = census["shared", SUPERVISOR]["fact"]
+    assert times >= len(entries) - 2
+    kills = [Kill("shared", SUPERVISOR, "fact", time) for time in range(1, times + 1)]
+    for kill in kills:
+        crashes.begin(kill)
+    # when whoever supervises and polls is killed before each of its facts, the site's answer and the lift among them
+    for kill in kills:
+        # then the next one finishes what it began
+        crashes.end_of(kill)
 
 
 TWICE = [

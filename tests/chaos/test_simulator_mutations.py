@@ -431,6 +431,7 @@ def a_schedulers_own_restart_is_let_in(patch: Patch) -> None:
         "_restart_policy",
         lambda spec, capabilities: plan_policy(spec.model_copy(update={"shared_checkpoint": False}), capabilities),
     )
+    patch.setattr(next_step, "_last_restart", lambda state, opened: False)
     patch.setattr(Submission, "check_restart", lambda self, restart: None)
 
 

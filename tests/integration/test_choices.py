@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from prefect_dispatch.errors import LineageError
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.publication import Publication
-from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import (
-    Cessation,
-    Ended,
     Finished,
     HoldLifted,
     HoldOpened,
@@ -23,76 +19,18 @@ from prefect_dispatch.model.facts import (
     Reopened,
     Resolution,
     StopRequested,
-    Submitted,
-    Submitting,
 )
-from prefect_dispatch.model.next_step import next_step
-from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.model.steps import Done, Finish, Submit
-from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.supervisor import choices
-from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record
-from prefect_dispatch.testing.plain_opening import plain_opening
-from prefect_dispatch.testing.scripted_scheduler import SCRIPTED
+from support.held_lineage import HeldLineage
 
-OBJECT = ObjectRef(scheduler="scripted", id="7", token="a" * 16)
 NAME = Publication(Epoch(0, 1, 0), 40, f"exec/{'a' * 16}-0/step-40").name
 
 
-class Held:
-    """A lineage with a shared checkpoint that is held after a preemption, on disk, and whoever answers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        record = self.record()
-        opening = plain_opening(root_visible=True, shared_checkpoint=True)
-        record.id()
-        record.append(opening.model_copy(update={"root": str(folder), "record_root": str(folder)}))
-        self.submit(record, 1)
-        self.hold = self.preempt(record, 1)
-
-    def record(self) -> Record:
-        return open_record(str(self.folder), "digits", SystemClock())
-
-    def submit(self, record: Record, n: int) -> None:
-        now = SystemClock().now()
-        token = chr(ord("a") + n - 1) * 16
-        record.append(
-            Submitting(n=n, token=token, writer="w", give_up_at=now, base="latest", floor=0, restarts_allowed=False)
-        )
-        record.append(Submitted(n=n, object=OBJECT.model_copy(update={"token": token})))
-
-    def preempt(self, record: Record, n: int) -> str:
-        record.append(Ended(n=n, restart=0, cause=Cause.PREEMPTED, nodes=("node1",)))
-        hold = record.append(self.step(record).fact).hold
-        assert hold is not None
-        return hold.opened.hold
-
-    def step(self, record: Record):
-        return next_step(record.refresh(), SystemClock().now(), SCRIPTED)
-
-    def ceased(self) -> Record:
-        """The site's word, and the lift that follows."""
-        record = self.record()
-        record.refresh()
-        record.append(Cessation(hold=self.hold, object=OBJECT, answer="ceased"))
-        record.append(self.step(record).fact)
-        return record
-
-    def root(self) -> LineageRoot:
-        root = open_lineage_root(str(self.folder), "digits")
-        root.prepare(self.record().id(), "digits")
-        return root
-
-    def lifts(self) -> list[HoldLifted]:
-        return [entry.fact for entry in self.record().entries() if isinstance(entry.fact, HoldLifted)]
-
-
 @pytest.fixture
-def held(tmp_path) -> Held:
-    return Held(tmp_path)
+def held(tmp_path) -> HeldLineage:
+    return HeldLineage(tmp_path)
 
 
 def test_run_again_submits_once(held):
@@ -226,7 +164,7 @@ def test_a_hold_that_is_about_to_expire_can_still_be_answered(held):
     assert isinstance(held.step(held.record()), Submit)
 
 
-def finish(held: Held, outcome: Outcome) -> Record:
+def finish(held: HeldLineage, outcome: Outcome) -> Record:
     record = held.record()
     record.refresh()
     record.append(Finished(outcome=outcome))

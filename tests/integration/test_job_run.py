@@ -501,3 +501,15 @@ def test_what_a_command_says_is_written_or_it_fails(job: Any) -> None:
 
     assert ended.returncode == 74
     assert ended.stderr.count(b"\n") == 1 and b"No space left on device" in ended.stderr
+
+
+def test_a_restart_by_the_scheduler_starts_nothing_where_the_checkpoint_is_shared(job: Any) -> None:
+    # given a job with a shared checkpoint that the scheduler has restarted by itself
+    # when its wrapper starts
+    ended = job.run("touch", "ran", variables={"DISPATCH_RESTART": "1"}, shared_checkpoint=True)
+    # then it exits 190 before it claims anything
+    assert ended.returncode == 190
+    assert b"restart by the scheduler" in ended.stderr
+    assert not (job.folder / "ran").exists() and not (job.root / "claims").exists()
+    # and its first run is one like any other
+    assert job.run("true", shared_checkpoint=True).returncode == 0

@@ -65,7 +65,7 @@ class CommandSignal:
             raise UsageError("a cessation command needs a program; give its words as a list")
         if self.time_limit <= timedelta(0):
             raise UsageError(f"time_limit {self.time_limit} is no time at all; give a second or more")
-        values = dict.fromkeys((*_PLACEHOLDERS, "node") if self.each == "node" else _PLACEHOLDERS, "")
+        values: dict[str, str] = dict.fromkeys((*_PLACEHOLDERS, "node") if self.each == "node" else _PLACEHOLDERS, "")
         for word in self.command:
             _fill(word, values)
 

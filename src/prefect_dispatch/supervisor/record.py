@@ -22,7 +22,7 @@ from prefect_dispatch.errors import (
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import FORMAT, MAX_DOCUMENT_BYTES, decode, encode, field
 from prefect_dispatch.format.names import check_lineage, new_nonce, new_record_id
-from prefect_dispatch.model.facts import Entry, Fact, Finished, Opened, Reopened
+from prefect_dispatch.model.facts import Entry, Fact, Finished, HoldOpened, Opened, Reopened
 from prefect_dispatch.model.fold import FOLD_VERSION, apply, fold
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.documents import create_once
@@ -30,7 +30,7 @@ from prefect_dispatch.stores.port import Ledger, Store
 from prefect_dispatch.supervisor.clock import Clock
 
 SNAPSHOT_EVERY = 64
-"""Facts between two snapshots of the fold."""
+"""Facts between two snapshots of the fold; another one is taken when a hold opens."""
 
 _NAME = re.compile(r"([0-9]{20})\.json\Z")
 _log = logging.getLogger(__name__)
@@ -220,7 +220,8 @@ class Record:
         try:
             if isinstance(fact, Finished):
                 self._unmark_open()
-            if state.seq % SNAPSHOT_EVERY == 0:
+            # A hold is looked at again and again, by pollers that each begin anew.
+            if state.seq % SNAPSHOT_EVERY == 0 or isinstance(fact, HoldOpened):
                 body = {"format": FORMAT, "state": state.model_dump(mode="json")}
                 reach("fold")
                 with contextlib.suppress(Exists):

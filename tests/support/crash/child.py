@@ -29,12 +29,14 @@ from prefect_dispatch.model.plan import plan
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.local import LocalScheduler
+from prefect_dispatch.schedulers.local_cessation import LocalCessation
 from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
 from prefect_dispatch.supervisor.assemble import root_view_of
+from prefect_dispatch.supervisor.cessation import ask_about_holds
 from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.drive import ExecutionOver, JobOver, drive
+from prefect_dispatch.supervisor.drive import ExecutionOver, JobHeld, JobOver, drive
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
@@ -63,6 +65,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "time-limit": {"resources": {"time_limit": "1500ms"}},
     "requeue": {},
     "barred": {"saves": {"kind": "explicit", "overwritten": False}},
+    "shared": {"shared_checkpoint": True},
 }
 KINDS = {"over": "over", "state": "state", "barred": "barred"}
 
@@ -207,12 +210,30 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
     if scenario == "long-record":
         while (await supervisor.read()).seq < 62:
             await supervisor.append(CarriedBy(flow_run="filler"))
-    while isinstance(happening := await drive(supervisor, carrier=None, after_each=after_each), ExecutionOver):
+    while isinstance(happening := await drive(supervisor, carrier=None, after_each=after_each), ExecutionOver) or (
+        scenario == "shared" and isinstance(happening, JobHeld) and await answered(job, folder)
+    ):
         pass
     if not isinstance(happening, JobOver):
         sys.stderr.write(f"held: {happening.state.hold}\n")
         return HELD
     return 0
+
+
+async def answered(job: ResolvedJob, folder: Path) -> bool:
+    """Poll until the site has answered the hold, as a poller of its own; a person answers what it cannot know."""
+    clock = SystemClock()
+    for _ in range(PATIENCE_SECONDS * 10):
+        record = open_record(job.record_root, LINEAGE, clock)
+        (polled,) = await ask_about_holds([record], lambda state: LocalCessation(folder / "state"), clock)
+        hold = record.refresh().hold
+        if hold is None:
+            return True
+        if polled.answer is None or polled.answer.answer == "unknown":
+            run_again(record, hold.opened.hold, who="a person")
+            return True
+        await clock.sleep(0.1)
+    return False
 
 
 def serve() -> None:

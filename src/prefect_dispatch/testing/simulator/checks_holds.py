@@ -53,12 +53,15 @@ def _the_site_said_so(appended: Appended, hold: HoldOpened) -> bool:
 
 def g10_a_signal_lifts_only_what_it_may(appended: Appended) -> str | None:
     """No supervisor and no poller writes a lift in the site's name for a hold that is a person's."""
-    fact, hold = appended.entry.fact, appended.before.hold
+    fact = appended.entry.fact
     if not isinstance(fact, HoldLifted) or fact.lifted_by is not LiftedBy.SIGNAL:
         return None
-    if hold is None or hold.opened.hold != fact.hold:
+    # As the record has it, whatever a fold makes of that.
+    told = (entry.fact for entry in appended.truth.entries)
+    opened = next((each for each in told if isinstance(each, HoldOpened) and each.hold == fact.hold), None)
+    if opened is None or appended.before.hold is None or appended.before.hold.opened.hold != fact.hold:
         return f"{fact.hold} is lifted by a signal, and is not open"
-    if not hold.opened.signal_may_lift or not _the_site_said_so(appended, hold.opened):
+    if not opened.signal_may_lift or not _the_site_said_so(appended, opened):
         return f"{fact.hold} is lifted by a signal, which may not or did not"
     return None
 
