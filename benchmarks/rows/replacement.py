@@ -13,7 +13,8 @@ from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import ObjectRef, ObjectState, Observation
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local import LocalScheduler
-from prefect_dispatch.schedulers.local_records import ObjectFolder, is_alive, read_record
+from prefect_dispatch.schedulers.local_identity import is_alive
+from prefect_dispatch.schedulers.local_records import ObjectFolder, read_record
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.advance import Supervisor
@@ -106,8 +107,9 @@ class TimedLocalScheduler(LocalScheduler):
     def wait_until_gone(self) -> None:
         """Wait for the launchers, which live a moment longer than what they have launched."""
         for token, _, _ in self.calls:
-            process = read_record(ObjectFolder(self.place / "objects" / token).process)
-            while process is not None and is_alive(process):
+            folder = ObjectFolder(self.place / "objects" / token)
+            process = read_record(folder.process)
+            while process is not None and is_alive(process, folder.alive):
                 time.sleep(0.01)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 from prefect.client.orchestration import get_client
@@ -10,8 +11,8 @@ from prefect.client.schemas.objects import FlowRun
 
 from prefect_dispatch.flows.poll_cessation import NAME
 from prefect_dispatch.supervisor.polls import POLL_CESSATION, last_poll
-from prefect_dispatch.tasks.held_runs import delete_old_polls
-from support.deployed import poll
+from prefect_dispatch.tasks.held_runs import HeldRuns, delete_old_polls
+from support.deployed import patiently, poll
 
 
 async def polls() -> list[FlowRun]:
@@ -43,3 +44,34 @@ def test_a_store_that_cannot_be_used_is_told_and_old_runs_that_went_well_are_del
     assert old >= 1
     left = operator.ask(polls)
     assert {run.state.name for run in left} == {"Failed"}
+
+
+def test_a_run_that_was_killed_before_it_had_a_form_is_woken_and_asks_again(operator, deployed):
+    # given a suspended run whose process and worker were killed between the pause and the form, a while ago
+    run = deployed.start()
+    held = deployed.held(run)
+    deployed.ask("DELETE", f"/flow_runs/{run}/input/{held.state.state_details.run_input_keyset['schema']}")
+    assert deployed.resume(run, {"choice": "stop the job"}) == ("REJECT", "Run input schema not found.")
+    state = held.state.model_copy(update={"timestamp": held.state.timestamp - timedelta(minutes=1)})
+    waiting = HeldRuns((held.model_copy(update={"state": state}),), ())
+    troubles: list[str] = []
+
+    async def settle() -> list[str]:
+        async with get_client() as client:
+            done = await waiting.settle(client, lambda lineage: [operator.record()], troubles)
+        # The sockets of clients that are closed by now are closed in the loop's next rounds.
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return done
+
+    # when
+    told = operator.ask(settle)
+    # then
+    assert told == ["digits goes on: its form was missing; it asks again"]
+    assert troubles == []
+    hold = operator.state().hold.opened.hold
+    patiently(lambda: deployed.run(run).state.state_details.pause_key == f"hold-{hold}-2", "the second question")
+    deployed.held(run)
+    assert deployed.resume(run, {"choice": "stop the job"})[0] == "ACCEPT"
+    assert deployed.reaches(run, "Stopped", "Failed").state.name == "Stopped"
+    assert len(operator.facts("hold_opened")) == 1

@@ -10,6 +10,7 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 
 from prefect_dispatch.blocks.checkpoint_store import CheckpointStore
+from prefect_dispatch.stores.opening import is_url
 from prefect_dispatch.errors import SpecError, UsageError
 
 _SLUG = CheckpointStore.get_block_type_slug()
@@ -34,8 +35,8 @@ async def record_root_of(store: str) -> str:
     """
     slug, _, name = store.partition("/")
     if slug != _SLUG or not name:
-        if not Path(store).is_absolute():
-            raise UsageError(f"store {store!r} is neither a block {_SLUG}/NAME nor an absolute folder")
+        if not _is_absolute(store):
+            raise UsageError(f"store {store!r} is neither a block {_SLUG}/NAME nor an absolute folder nor s3://BUCKET/PREFIX")
         return store
     try:
         block: Any = await CheckpointStore.aload(name)
@@ -50,4 +51,8 @@ def inline_root(job: Mapping[str, Any]) -> str | None:
     if not isinstance(store, Mapping):
         return None
     root = store.get("record_root") or store.get("root")
-    return root if isinstance(root, str) and Path(root).is_absolute() else None
+    return root if isinstance(root, str) and _is_absolute(root) else None
+
+
+def _is_absolute(root: str) -> bool:
+    return is_url(root) or Path(root).is_absolute()

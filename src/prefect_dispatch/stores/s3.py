@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Dict, List, Optional, Tuple
 
 from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable
 from prefect_dispatch.failpoints import reach
@@ -16,6 +15,10 @@ from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_ledger import S3Ledger
 from prefect_dispatch.stores.s3_place import S3Place, unquote
 from prefect_dispatch.stores.s3_requests import Listed, S3Requests
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Tuple
 
 SWEEP_AGE = timedelta(days=1)
 """What nothing has touched for so long in ``tmp/`` is a dead writer's."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from typing import Iterable, Mapping, Sequence
 
 from prefect_dispatch.errors import StoreUnreachable
 from prefect_dispatch.failpoints import reach
@@ -14,6 +13,10 @@ from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.folder import describe, open_folder, open_root
 from prefect_dispatch.stores.layout import EXEC, META, TEMPORARY
 from prefect_dispatch.stores.removal import remove_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable, Mapping, Sequence
 
 
 def workplace_of(base: str, lineage: str, attempt: str) -> str:
