@@ -156,6 +156,8 @@ class Failpoint(enum.Enum):
     """The ``ended`` record of an end that the scheduler found out."""
     LOCAL_END = "local.end"
     """The ``ended`` record of a stop, a preemption or a failed start."""
+    LOCAL_ASK = "local.ask"
+    """The record that a program was asked to save and exit."""
     LOCAL_SIGNAL = "local.signal"
     """The signal to the launcher, after ``ended`` is recorded."""
     LOCAL_FORGET_SECRETS = "local.forget-secrets"

@@ -22,6 +22,8 @@ COMMANDS = {
     "status": "show lineages, or one",
     "holds": "show what waits for an answer, and ask the sites",
     "resume": "answer a hold: run again, stop, continue from another save or from scratch",
+    "suspend": "ask a job to save and exit; it is held until it is resumed",
+    "stop": "end a job, wherever it is",
     "reopen": "take a job up again that is over; it holds first",
     "logs": "print the output of a lineage's newest execution",
     "record": "print the facts of a lineage",

@@ -272,6 +272,7 @@ class StopRequested(_Fact):
     kind: Literal["stop_requested"] = "stop_requested"
     intent: Literal["abandon", "suspend"]
     who: str = ""
+    note: str = ""
 
 
 class Superseded(_Fact):

@@ -17,7 +17,7 @@ from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import ObjectRef, Observation
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local_launch import launch, wait_for
-from prefect_dispatch.schedulers.local_object import end, is_launched, log_of, observe, settle
+from prefect_dispatch.schedulers.local_object import ask_to_exit, end, is_launched, log_of, observe, settle
 from prefect_dispatch.schedulers.local_processes import living
 from prefect_dispatch.schedulers.local_records import ObjectFolder
 from prefect_dispatch.schedulers.local_request import describe_refusal
@@ -137,8 +137,8 @@ class LocalScheduler:
 
     async def stop(self, object: ObjectRef, how: Notice | None) -> None:
         """See the port. The wrapper gives the program its submission's notice; ``how`` says how long it may take."""
-        kill_after = timedelta(0) if how is None else how.period + STOP_GRACE
-        await self._end(object, Cause.STOPPED, "stopped on request", notice=how is not None, kill_after=kill_after)
+        if how is None or not await self._ask_to_exit(object, how.period + STOP_GRACE):
+            await self._end(object, Cause.STOPPED, "stopped on request", notice=False, kill_after=timedelta(0))
 
     async def set_restarts(self, object: ObjectRef, allowed: bool) -> None:
         """See the port. This scheduler never restarts an object."""
@@ -172,6 +172,19 @@ class LocalScheduler:
         """See the port."""
         folder = self._folder(object)
         return log_of(folder) if folder is not None else None
+
+    async def _ask_to_exit(self, object: ObjectRef, kill_after: timedelta) -> bool:
+        """Ask the object's program to save and exit. Returns whether there was one to ask, or nothing is left to do."""
+
+        def nothing_there() -> bool:
+            raise self._state.away(_folder_id(object) or "of its submit")
+
+        def work(advance: Advance) -> bool:
+            self._check_folder(object)
+            folder = self._folder(object)
+            return folder is None or self._is_over(folder) or ask_to_exit(folder, kill_after)
+
+        return await self._call(work, nothing_there=nothing_there)
 
     async def _end(
         self,

@@ -95,7 +95,7 @@ def _start(description: Record, environment: Record, lifeline: int | None) -> su
 
 
 def _watch(wrapper: subprocess.Popen[bytes], folder: ObjectFolder, process: Record, description: Record) -> bool:
-    """Wait for the wrapper's end; meanwhile keep its time limit and carry out what an ``ended`` record asks for.
+    """Wait for the wrapper's end; meanwhile keep its time limit and carry out what a record asks for.
 
     Returns:
         Whether it was asked to end.
@@ -103,10 +103,10 @@ def _watch(wrapper: subprocess.Popen[bytes], folder: ObjectFolder, process: Reco
     limit = description["time_limit_seconds"]
     woken = noticed = False
     while wrapper.poll() is None:
-        ended = _read_ended(folder)
+        order = _read_order(folder)
         wait = POLL_SECONDS
-        if ended is not None:
-            left = ended["kill_after_seconds"] - (elapsed_seconds(ended) or 0.0)
+        if order is not None:
+            left = order["kill_after_seconds"] - (elapsed_seconds(order) or 0.0)
             if left <= 0:
                 wrapper.kill()
             else:
@@ -116,8 +116,8 @@ def _watch(wrapper: subprocess.Popen[bytes], folder: ObjectFolder, process: Reco
             if left <= 0 and _record_time_limit(folder, limit, description["linger_seconds"]):
                 continue
             wait = min(wait, max(left, 0.0) or POLL_SECONDS)
-        # A signal without an ``ended`` record is somebody else's, such as a shutdown of the machine.
-        if not noticed and (ended["notice"] if ended is not None else woken):
+        # A signal without such a record is somebody else's, such as a shutdown of the machine.
+        if not noticed and (order["notice"] if order is not None else woken):
             wrapper.terminate()
             noticed = True
         received = signal.sigtimedwait(WATCHED, wait)
@@ -125,9 +125,10 @@ def _watch(wrapper: subprocess.Popen[bytes], folder: ObjectFolder, process: Reco
     return noticed
 
 
-def _read_ended(folder: ObjectFolder) -> Record | None:
+def _read_order(folder: ObjectFolder) -> Record | None:
+    """What is to be done with the wrapper: an end beats a request to save and exit."""
     try:
-        return read_record(folder.ended)
+        return read_record(folder.ended) or read_record(folder.stopping)
     except (OSError, ValueError):
         return None
 

@@ -57,6 +57,26 @@ def end(folder: ObjectFolder, cause: Cause, evidence: str, notice: bool, kill_af
     return created
 
 
+def ask_to_exit(folder: ObjectFolder, kill_after: timedelta) -> bool:
+    """Ask the object's program to save and exit; how that ends is the object's end. Idempotent.
+
+    Args:
+        folder: the object.
+        kill_after: how long its processes may take.
+
+    Returns:
+        Whether there is a program to ask; one that is not started yet, or is lost, has to be ended.
+    """
+    process = read_record(folder.process) or {}
+    if "pid" not in process or is_alive(process, folder.alive) is False:
+        return False
+    reach("local.ask")
+    asked = _ended(Cause.STOPPED, "asked to save and exit", notice=True, kill_after=kill_after.total_seconds())
+    if create_once(folder.stopping, asked):
+        signal_launcher(folder)
+    return True
+
+
 def signal_launcher(folder: ObjectFolder) -> None:
     """Wake the launcher, if it lives, so that it reads the ``ended`` record now and not at its next look."""
     try:
@@ -102,6 +122,8 @@ def _observe(folder: ObjectFolder) -> Observation:
         state, evidence = ObjectState.ENDED, ended["evidence"]
     elif started is None:
         state, evidence = ObjectState.QUEUED, "being started" if is_launched(folder) else "waits for a slot"
+    elif folder.stopping.exists() and is_alive(started, folder.alive) is not None:
+        state, evidence = ObjectState.ENDING, "it was asked to save and exit"
     elif is_alive(started, folder.alive) is not None:
         state, evidence = ObjectState.RUNNING, f"launcher {started['pid']} runs it"
     else:
@@ -149,7 +171,7 @@ def _due_end(folder: ObjectFolder, launch_bound: timedelta) -> Record | None:
     alive = is_alive(process, folder.alive)
     outcome = read_record(folder.exit)
     if outcome is not None:
-        return _ended_by_exit(outcome)
+        return _ended_by_exit(outcome, folder.stopping.exists())
     if alive is None:
         return None
     if not alive:
@@ -173,12 +195,13 @@ def _how_it_was_lost(process: Record) -> str:
     return f"launcher {process['pid']} is gone and recorded no exit"
 
 
-def _ended_by_exit(outcome: Record) -> Record:
+def _ended_by_exit(outcome: Record, stopping: bool) -> Record:
     if "failed" in outcome:
         return {**_ended(Cause.LAUNCH_FAILED, outcome["failed"]), "at": outcome["at"]}
     exit: Record = {name: outcome[name] for name in ("code", "signal") if name in outcome}
     # The machine was shut down, or somebody ended the launcher: a wrapper that this kills has nothing to say of itself.
-    cause = Cause.PREEMPTED if outcome.get("asked") else None
+    by_whom = Cause.STOPPED if stopping else Cause.PREEMPTED
+    cause = by_whom if outcome.get("asked") else None
     return {**_ended(cause, str(Exit(**exit))), **exit, "at": outcome["at"]}
 
 

@@ -11,6 +11,7 @@ Standard library only: the launcher of a job reads and writes the same records.
       alive-<R>         empty; the launcher holds a lock on it as long as it lives
       exit-<R>          how the wrapper ended
       ended-<R>         what the scheduler says ended it; the first one stands
+      stopping-<R>      its program was asked to save and exit, and what it comes to is its end
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class ObjectFolder:
         self.alive = path / f"alive-{restart}"
         self.exit = path / f"exit-{restart}"
         self.ended = path / f"ended-{restart}"
+        self.stopping = path / f"stopping-{restart}"
 
 
 def encode_record(record: Mapping[str, Any]) -> bytes:

@@ -61,6 +61,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "over": {},
     "state": {"saves": {"kind": "messages"}},
     "stopped": {},
+    "suspended": {},
     "long-record": {},
     "time-limit": {"resources": {"time_limit": "1500ms"}},
     "requeue": {},
@@ -206,6 +207,9 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
             if own and scenario == "stopped":
                 if state.stop is None:
                     await supervisor.append(StopRequested(intent="abandon", who="a person"))
+            elif own and scenario == "suspended":
+                if state.stop is None:
+                    await supervisor.append(StopRequested(intent="suspend", who="a person"))
             elif own and scenario != "time-limit":
                 await local.preempt(newest.object)
 
@@ -213,7 +217,7 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
         while (await supervisor.read()).seq < 62:
             await supervisor.append(CarriedBy(flow_run="filler"))
     while isinstance(happening := await drive(supervisor, carrier=None, after_each=after_each), ExecutionOver) or (
-        scenario == "shared" and isinstance(happening, JobHeld) and await answered(job, folder)
+        isinstance(happening, JobHeld) and await answered(job, folder, scenario)
     ):
         pass
     if not isinstance(happening, JobOver):
@@ -222,9 +226,16 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
     return 0
 
 
-async def answered(job: ResolvedJob, folder: Path) -> bool:
-    """Poll until the site has answered the hold, as a poller of its own; a person answers what it cannot know."""
+async def answered(job: ResolvedJob, folder: Path, scenario: str) -> bool:
+    """Answer a hold that belongs to the scenario: a person a suspension, and a poller that of a shared checkpoint.
+
+    A person answers what the site cannot know.
+    """
     clock = SystemClock()
+    if scenario == "suspended":
+        run_again(open_record(job.record_root, LINEAGE, clock), who="a person")
+    if scenario != "shared":
+        return scenario == "suspended"
     for _ in range(PATIENCE_SECONDS * 10):
         record = open_record(job.record_root, LINEAGE, clock)
         (polled,) = await ask_about_holds([record], lambda state: LocalCessation(folder / "state"), clock)

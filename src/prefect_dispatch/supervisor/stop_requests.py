@@ -1,0 +1,72 @@
+"""What a person may ask of a job that is not held: to end, or to save and wait. Each is one fact, or a clear no."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from prefect_dispatch.errors import Exists, LineageError
+from prefect_dispatch.model.facts import StopRequested
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.supervisor.record import Record
+
+
+def ask_to_stop(record: Record, *, who: str, note: str = "") -> LineageState:
+    """Ask for a job's end, whatever state it is in. Idempotent: a second request changes nothing.
+
+    It reaches also what is on its way to the scheduler, and wins over an open hold and over a suspension.
+
+    Args:
+        record: the lineage's.
+        who: the person.
+        note: why, for the record.
+
+    Raises:
+        LineageError: the lineage was never opened, or is over. Nothing was changed.
+    """
+    return _ask(record, "abandon", who, note)
+
+
+def ask_to_suspend(record: Record, *, who: str, note: str = "") -> LineageState:
+    """Ask a job to save and exit; then it is held until a person has it run again. Idempotent.
+
+    Args:
+        record: the lineage's.
+        who: the person.
+        note: why, for the record.
+
+    Raises:
+        LineageError: the lineage was never opened, is over, held already, or being stopped. Nothing was changed.
+    """
+    return _ask(record, "suspend", who, note)
+
+
+def _ask(record: Record, intent: Literal["abandon", "suspend"], who: str, note: str) -> LineageState:
+    while True:
+        state = record.refresh()
+        record.require_writable()
+        _require_open(record.lineage, state)
+        if intent == "suspend":
+            _require_running(record.lineage, state)
+        if state.stop is not None and state.stop.intent == intent:
+            return state
+        try:
+            return record.append(StopRequested(intent=intent, who=who, note=note))
+        except Exists:
+            continue
+
+
+def _require_open(lineage: str, state: LineageState) -> None:
+    if state.opened is None:
+        raise LineageError(f"lineage {lineage!r} was never opened; submit a job for it")
+    if state.finished is not None:
+        raise LineageError(f"lineage {lineage!r} is over already: {state.finished.outcome}, {state.finished.detail}")
+
+
+def _require_running(lineage: str, state: LineageState) -> None:
+    if state.hold is not None:
+        hold = state.hold.opened
+        raise LineageError(
+            f"lineage {lineage!r} is held already by {hold.hold}: {hold.why}; answer that with prefect-dispatch resume"
+        )
+    if state.stop is not None and state.stop.intent == "abandon":
+        raise LineageError(f"lineage {lineage!r} is being stopped for {state.stop.who or 'a person'}")
