@@ -66,7 +66,8 @@ def others_submit_too(patch: Patch) -> None:
     async def find_or_submit(self, state, submission):
         if submission.landing is not Landing.INTENDED or not await is_absent(self._access, submission):
             return await find(self, state, submission)
-        request = request_of(self._access.lineage, self._access.record.id(), state.opened, submission, lambda: True)
+        record_id = self._access.record.id()
+        request = request_of(self._access.lineage, record_id, state.opened, submission, {}, lambda: True)
         reference = await self._access.scheduler.submit(request)
         await self._access.append(Submitted(n=submission.n, object=reference), submission.generation)
 

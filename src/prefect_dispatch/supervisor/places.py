@@ -56,7 +56,8 @@ def check_reachable(root: str, may_be_away: bool = False) -> None:
 
     Args:
         root: the root.
-        may_be_away: whether it may lie out of this process's reach, so that only what stands in its way is wrong.
+        may_be_away: whether it may lie out of this process's reach, so that only what is there and stands in its way is
+            wrong.
 
     Raises:
         StoreUnreachable: something that is no folder is in its way, or it may not be written; or its bucket is not
@@ -68,7 +69,9 @@ def check_reachable(root: str, may_be_away: bool = False) -> None:
     path = _nearest(Path(root))
     if not path.is_dir():
         raise StoreUnreachable(f"root {root} cannot be used: {path} is not a folder; name another root")
-    if not may_be_away and not os.access(path, os.W_OK | os.X_OK):
+    # What is there may not be written by its job either, as far as can be seen from here.
+    is_there = path == Path(root)
+    if (is_there or not may_be_away) and not os.access(path, os.W_OK | os.X_OK):
         raise StoreUnreachable(f"root {root} cannot be used: {path} may not be written; name another root")
 
 
