@@ -78,8 +78,12 @@ class Processes:
             return
         child = self._stopped.pop(number, None)
         if child is None:
-            child = fork(work)
-            self._running[number] = child
+            # An interruption must not come between: a writer that nobody knows of outlives its folder.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
+            try:
+                self._running[number] = fork(work)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         else:
             self._running[number] = child
             os.kill(child, signal.SIGCONT)
