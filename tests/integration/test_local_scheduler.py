@@ -88,9 +88,10 @@ class TestLaunch:
     async def test_what_a_job_is_given(self, laboratory: LocalLaboratory, monkeypatch: pytest.MonkeyPatch) -> None:
         # given a supervisor with a contract of its own in its environment, and a job with setup lines
         monkeypatch.setenv("DISPATCH_EPOCH", "of somebody else")
+        monkeypatch.setenv("DISPATCH_S3_TIMEOUT", "7s")
         scheduler = laboratory.scheduler()
         script = """
-            pwd; echo "$GREETING"; echo "$DISPATCH_EPOCH$DISPATCH_RESTART"; echo "$PATH"
+            pwd; echo "$GREETING"; echo "$DISPATCH_EPOCH$DISPATCH_RESTART$DISPATCH_S3_TIMEOUT"; echo "$PATH"
             readlink /proc/self/fd/0; echo "$1"
         """
         request = laboratory.request(

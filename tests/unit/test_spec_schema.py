@@ -32,6 +32,7 @@ def check(schema, **fields):
 
 
 WAYS = [
+    {"shared_checkpoint": True, "hold_for": "2d"},
     {"recovery": {"preempted": {"action": "requeue", "budget": 100}, "failed": {"action": "hold"}, "no_progress": 3}},
     {"recovery": {"rules": {"preempted": {"action": "requeue", "budget": 100}}, "no_progress": None}},
     {"recovery": {"vanished": {"action": "resubmit", "budget": 2, "delay": 30, "backoff": 1.5, "max": "1h"}}},
@@ -68,7 +69,6 @@ def test_every_cause_may_stand_beside_the_limits(schema, cause):
         {"recovery": {"premepted": {"action": "hold"}}},
         {"recovery": {"completed": {"action": "hold"}}},
         {"recovery": {"preempted": {"action": "pray"}}},
-        {"shared_checkpoint": True},
         {"watch_interval": True},
     ],
     ids=str,

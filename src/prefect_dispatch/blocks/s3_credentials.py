@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from prefect_aws.credentials import AwsCredentials, MinIOCredentials
 
 from prefect_dispatch.errors import StoreUnreachable, UsageError
-from prefect_dispatch.stores.s3_access import Credentials, S3Access
+from prefect_dispatch.stores.s3_access import Credentials, S3Access, S3Patience
 
 ASSUMED_SECONDS = 600.0
 """For how long what a block answered is used: a role can be assumed for a quarter of an hour at the least."""
@@ -31,6 +32,7 @@ def access_of_block(block: AwsCredentials | MinIOCredentials) -> S3Access:
         _Source(block),
         "" if authorities is None else str(authorities),
         parameters.verify is not False,
+        S3Patience.of_environment(os.environ),
     )
 
 

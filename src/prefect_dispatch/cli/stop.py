@@ -24,6 +24,4 @@ def run(options: argparse.Namespace) -> int:
     record, _ = existing_record(record_root_of(options), options.lineage)
     state = ask_to_stop(record, who=owner(), note=options.note)
     say(f"recorded: {options.lineage} is to stop")
-    if not options.no_wait:
-        see_to_end(record, state)
-    return 0
+    return 0 if options.no_wait else see_to_end([(record, state)])

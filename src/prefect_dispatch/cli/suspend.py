@@ -32,7 +32,6 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("name one LINEAGE, or give --all for every lineage of the store that runs")
     root = record_root_of(options)
     code = 0
-    # All are asked before one is waited for: each may take its whole notice period.
     asked: list[tuple[Record, LineageState]] = []
     for lineage in [options.lineage] if options.lineage is not None else known_lineages(root):
         try:
@@ -44,10 +43,7 @@ def run(options: argparse.Namespace) -> int:
         except DispatchError as error:
             print(f"prefect-dispatch: {printable(str(error))}", file=sys.stderr)
             code = max(code, int(error.exit_code))
-    if not options.no_wait:
-        for record, state in asked:
-            see_to_end(record, state)
-    return code
+    return code if options.no_wait else max(code, see_to_end(asked))
 
 
 def _runs(state: LineageState) -> bool:

@@ -303,7 +303,7 @@ def _lifted(state: LineageState, fact: HoldLifted) -> LineageState:
         return state
     stop, fruitless = state.stop, state.fruitless
     if fact.resolution is Resolution.STOP:
-        stop = StopRequested(intent="abandon", who=fact.who)
+        stop = StopRequested(intent="abandon", who=fact.who, note=fact.note)
     elif fact.lifted_by is LiftedBy.PERSON:
         # The later word of a person wins over an earlier one.
         stop = None

@@ -154,7 +154,6 @@ def _allow_fixed_fields(schema: dict[str, Any]) -> None:
     """Tell of the fields that have one value only, which may be written down."""
     terminate = {"type": "object", "properties": {"mode": {"const": "terminate"}}, "required": ["mode"]}
     fixed: dict[str, Any] = {
-        "shared_checkpoint": {"type": "boolean", "enum": [False]},
         "on_finished": {"type": "string", "enum": ["refuse"]},
         "cancelation": {**terminate, "additionalProperties": False},
     }

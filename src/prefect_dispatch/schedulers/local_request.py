@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from prefect_dispatch.format.contract import PREFIX, RESTART
+from prefect_dispatch.format.contract import PATIENCE, PREFIX, RESTART
 from prefect_dispatch.model.spec import Resources
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local_records import ObjectFolder, Record
@@ -54,10 +54,11 @@ def job_environment(
 ) -> dict[str, str]:
     """The wrapper's environment.
 
-    What is inherited less ``DISPATCH_*``, with the running interpreter's folder first on PATH, so that ``python`` is
-    the one of its virtual environment; then the spec's own variables and the secrets; then the restart.
+    What is inherited less ``DISPATCH_*`` but for the patience with S3, with the running interpreter's folder first on
+    PATH, so that ``python`` is the one of its virtual environment; then the spec's own variables and the secrets; then
+    the restart.
     """
-    environment = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
+    environment = {name: text for name, text in inherited.items() if name in PATIENCE or not name.startswith(PREFIX)}
     environment.update(own)
     environment.update(secrets or {})
     environment["PATH"] = job_path(inherited, own)

@@ -165,7 +165,7 @@ def _answer(
         if waiting is None or waiting.hold != hold:
             if resolution is not Resolution.STOP or not _signal_was_faster(record, hold) or state.finished is not None:
                 raise LineageError(_what_became_of(record, hold, waiting, resolution))
-            fact = StopRequested(intent="abandon", who=who)
+            fact = StopRequested(intent="abandon", who=who, note=note)
         try:
             return record.append(fact)
         except Exists:
