@@ -112,7 +112,7 @@ class TestLaunch:
         folder, greeting, contract, path, standard_input, argument = (
             (laboratory.folder / "logs" / "x y").read_text().splitlines()
         )
-        assert (folder, greeting, contract) == (str(laboratory.workdir), "hello you", "0")
+        assert (folder, greeting, contract) == (str(laboratory.workdir), "hello you", "07s")
         assert path.split(":")[0] == str(Path(sys.executable).parent)
         assert (standard_input, argument) == ("/dev/null", "a b")
         assert scheduler.log(object) == str(laboratory.folder / "logs" / "x y")
