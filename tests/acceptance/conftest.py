@@ -37,6 +37,18 @@ from support.s3.access import access_to, new_url
 from support.s3.server import Server
 
 PATIENCE = 120.0
+_LEFT_OPEN = r"ignore:Exception ignored in. <(function _SelectorTransport|socket\.socket):"
+"""A connection of Prefect's own client that a test's event loop has left to the garbage collector says so, later, in
+whatever test runs then: as happens when the server is killed or slow. It is not this project's to close."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let no test fail for a connection that another one's client has left behind."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.filterwarnings(f"{_LEFT_OPEN}pytest.PytestUnraisableExceptionWarning"))
+
+
 STORE = "DISPATCH_TESTS_STORE"
 """``bucket`` to have all acceptance tests on a bucket of a real S3 server; ``folder`` is the default."""
 

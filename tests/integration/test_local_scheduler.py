@@ -83,6 +83,16 @@ class TestQueue:
         observation = await laboratory.look(scheduler, broken)
         assert observation.state is ObjectState.UNKNOWN and "process-0" in observation.evidence
 
+    async def test_an_end_at_a_time_that_is_none_is_unknown(self, laboratory: LocalLaboratory) -> None:
+        # given an object whose record of its end tells a time beyond all calendars
+        scheduler = laboratory.scheduler()
+        broken = await scheduler.submit(laboratory.request("true"))
+        await laboratory.until_state(scheduler, broken, ObjectState.ENDED)
+        laboratory.records(broken).ended.write_text('{"cause": null, "evidence": "x", "at": 1e300}')
+
+        # then it is unknown, and nobody's supervisor ends
+        assert (await laboratory.look(scheduler, broken)).state is ObjectState.UNKNOWN
+
 
 class TestLaunch:
     async def test_what_a_job_is_given(self, laboratory: LocalLaboratory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from prefect_dispatch.model.facts import StopRequested
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
-from prefect_dispatch.supervisor.choices import run_again
+from prefect_dispatch.supervisor.choices import from_scratch, reopen, run_again
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import known_lineages, open_record
@@ -216,3 +216,23 @@ def test_what_is_not_there_cannot_be_stopped(bench, capsys):
     bench.open(DIES_WHEN_ASKED)
     assert bench.command("stop", "nothing") == 1
     assert "'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("between", [["suspend"], ["stop"]], ids=["suspended", "stopped and reopened"])
+def test_a_choice_of_where_to_go_on_outlives_whatever_is_asked_before_the_next_submission(bench, between):
+    # given a job that has saved and is held, and a person who has it start from scratch
+    record = bench.open(SAVES_WHEN_ASKED)
+    bench.run(record)
+    assert bench.command("suspend", "digits") == 0
+    assert record.refresh().published == 1
+    from_scratch(record, who="ann")
+    # when it is held again before anybody has submitted it
+    assert bench.command(*between, "digits") == 0
+    if between == ["stop"]:
+        reopen(record, who="ann")
+    run_again(record, who="ann")
+    # then the next submission starts from scratch all the same
+    state = bench.advance_until(record, lambda state: state.newest is not None and state.newest.n == 2)
+    assert state.newest.base == "scratch"
+    assert state.newest.floor == state.newest.epoch(0).number
+    assert bench.command("stop", "digits") == 0

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from prefect_dispatch.errors import SpecError
 from prefect_dispatch.model.anchor import anchored
 from prefect_dispatch.model.spec import InlineScheduler, InlineStore, JobSpec
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_one_clear_error():
+    with pytest.raises(SpecError, match="not UTF-8"):
+        anchored(spec(), PurePath("/jobs/q\udcff"))
 
 
 def spec(**fields: Any) -> JobSpec:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
+from prefect_dispatch.errors import SpecError
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.spec import InlineScheduler, InlineStore, JobSpec
 
 
@@ -13,7 +15,16 @@ def anchored(spec: JobSpec, base: PurePath) -> JobSpec:
     Args:
         spec: the job.
         base: an absolute folder.
+
+    Raises:
+        SpecError: its name is not UTF-8, as records and submissions are.
     """
+    try:
+        str(base).encode("utf-8")
+    except UnicodeEncodeError:
+        raise SpecError(
+            f"the job's folder {printable(repr(str(base)))} has a name that is not UTF-8; rename it or move the job"
+        ) from None
 
     def place(path: str) -> str:
         if "://" in path:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from prefect_dispatch.format.epoch import MAX_SUBMISSION, Epoch
+from prefect_dispatch.format.resume_choice import SCRATCH
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import (
     Abandoned,
@@ -309,7 +311,18 @@ def _lifted(state: LineageState, fact: HoldLifted) -> LineageState:
         stop = None
     if fact.lifted_by is LiftedBy.PERSON:
         fruitless = 0
-    update = {"hold": None, "lifted": fact, "lifted_hold": hold, "fruitless": fruitless, "stop": stop}
+    update: dict[str, object] = {
+        "hold": None,
+        "lifted": fact,
+        "lifted_hold": hold,
+        "fruitless": fruitless,
+        "stop": stop,
+    }
+    if fact.resolution in (Resolution.CONTINUE_FROM, Resolution.FROM_SCRATCH):
+        # From here on, whatever else is asked before the next submission: a choice is taken back by a choice alone.
+        n = state.newest.n + 1 if state.newest is not None else 1
+        update["base"] = fact.base or SCRATCH
+        update["floor"] = Epoch(state.generation, min(n, MAX_SUBMISSION), 0).number
     return state.model_copy(update=update)
 
 

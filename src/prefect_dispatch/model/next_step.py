@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from prefect_dispatch.format.epoch import MAX_RESTART, MAX_SUBMISSION, Epoch
-from prefect_dispatch.format.resume_choice import SCRATCH
+from prefect_dispatch.format.epoch import MAX_RESTART, MAX_SUBMISSION
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
 from prefect_dispatch.model.end import End, end_of
@@ -147,9 +146,9 @@ def _carry_on(here: _Situation, submission: SubmissionState) -> Step:
 
 
 def _elsewhere(state: LineageState) -> bool:
-    """Whether a person chose another resume point, which takes a submission of its own."""
-    chosen = (Resolution.CONTINUE_FROM, Resolution.FROM_SCRATCH)
-    return state.lifted is not None and state.lifted.resolution in chosen
+    """Whether a person has chosen another resume point since, which takes a submission of its own."""
+    newest = state.newest
+    return newest is not None and (newest.base, newest.floor) != (state.base, state.floor)
 
 
 def pending_too_long(opened: Opened, submission: SubmissionState, now: datetime) -> bool:
@@ -217,10 +216,11 @@ def _after_lift(here: _Situation, lifted: HoldLifted, submission: SubmissionStat
 
 
 def _again(here: _Situation, submission: SubmissionState, end: End, action: Action) -> Step:
-    if action is Action.REQUEUE and submission.may_restart and end.restart is not None and end.restart < MAX_RESTART:
+    same, restart = not _elsewhere(here.state), end.restart
+    if action is Action.REQUEUE and same and submission.may_restart and restart is not None and restart < MAX_RESTART:
         if end.cause in SCHEDULER_RESTARTS and here.state.lifted is None:
             return _await_restart(here, submission, end.at)
-        return Requeue(submission=submission, restart=end.restart + 1)
+        return Requeue(submission=submission, restart=restart + 1)
     return _replace(here, submission)
 
 
@@ -242,12 +242,8 @@ def _submit(here: _Situation, n: int) -> Step:
     state = here.state
     if n > MAX_SUBMISSION:
         return _hold(here, state.newest, None, f"all {MAX_SUBMISSION} submissions of this generation are used up")
-    base, floor = state.base, state.floor
-    if state.lifted is not None and _elsewhere(state):
-        base = state.lifted.base or SCRATCH
-        floor = Epoch(state.generation, n, 0).number
     allowed = here.opened.plan.scheduler_restarts and not _last_restart(state, here.opened)
-    return Submit(n=n, base=base, floor=floor, restarts_allowed=allowed)
+    return Submit(n=n, base=state.base, floor=state.floor, restarts_allowed=allowed)
 
 
 def _hold_after(

@@ -265,7 +265,7 @@ class LocalScheduler:
     def _is_over(self, folder: ObjectFolder) -> bool:
         try:
             return settle(folder, self._launch_bound)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             # Observed as unknown. It keeps its slot, and the others go on.
             return False
 

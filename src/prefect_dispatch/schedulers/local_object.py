@@ -82,7 +82,7 @@ def signal_launcher(folder: ObjectFolder) -> None:
     try:
         process = read_record(folder.process) or {}
         lives = "pid" in process and is_visible(process) and is_alive(process, folder.alive)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return  # Observed as unknown; if it lives, it sees the record at its next look.
     if lives:
         reach("local.signal")
@@ -109,7 +109,7 @@ def observe(folder: ObjectFolder) -> Observation:
     """Say what the records of an object say. A record that cannot be read is an unknown state."""
     try:
         return _observe(folder)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         return Observation(state=ObjectState.UNKNOWN, restart=folder.restart, evidence=f"{error}")
 
 

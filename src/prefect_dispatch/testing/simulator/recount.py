@@ -68,8 +68,6 @@ class Recount:
 
     def choice(self) -> tuple[str, int]:
         """Base and floor of the next submission."""
-        if self.word is not None and self.word.resolution in (Resolution.CONTINUE_FROM, Resolution.FROM_SCRATCH):
-            return self.word.base or SCRATCH, Epoch(0, self.newest + 1, 0).number
         return self.base, self.floor
 
     def take(self, entry: Entry) -> None:
@@ -97,6 +95,8 @@ class Recount:
                 self._acted()
             case HoldLifted(hold=hold, lifted_by=LiftedBy.PERSON) if hold in (self._hold, self._lifted):
                 self._hold, self._lifted, self.word, self.site, self.fruitless = None, None, entry.fact, False, 0
+                if self.word.resolution in (Resolution.CONTINUE_FROM, Resolution.FROM_SCRATCH):
+                    self.base, self.floor = self.word.base or SCRATCH, Epoch(0, self.newest + 1, 0).number
             case HoldLifted(hold=hold, lifted_by=by) if hold == self._hold:
                 self._hold, self._lifted, self.site = None, hold, by is LiftedBy.SIGNAL
             case _:
