@@ -30,6 +30,7 @@ from prefect_dispatch.model.facts import (
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.state import Hold, Landing
+from prefect_dispatch.model.steps import Submit
 from prefect_dispatch.stores import lineage_root, pin, publisher, resume
 from prefect_dispatch.stores.claim import make_claim
 from prefect_dispatch.stores.layout import PUBLICATIONS, manifests_folder
@@ -281,9 +282,17 @@ def unknown_is_the_end(patch: Patch) -> None:
     patch.setattr(Observer, "observe", observe_hastily)
 
 
-def a_choice_does_not_end_what_runs(patch: Patch) -> None:
+def a_choice_is_lost(patch: Patch) -> None:
     """A person's choice of another save is lost on the way to the next submission."""
-    patch.setattr(next_step, "_elsewhere", lambda state: False)
+    submit = next_step._submit
+
+    def submit_as_before(here, n):
+        step, newest = submit(here, n), here.state.newest
+        if not isinstance(step, Submit) or newest is None:
+            return step
+        return replace(step, base=newest.base, floor=newest.floor)
+
+    patch.setattr(next_step, "_submit", submit_as_before)
 
 
 def stops_are_forgotten(patch: Patch) -> None:
@@ -511,7 +520,7 @@ MUTATIONS = (
     what_cannot_be_told_is_not_there,
     what_is_unusable_is_started_over,
     unknown_is_the_end,
-    a_choice_does_not_end_what_runs,
+    a_choice_is_lost,
     stops_are_forgotten,
     a_deleted_save_counts_as_whole,
     others_requeue_too,
