@@ -53,7 +53,7 @@ class CheckpointStore(Block):
 
     @property
     def checkpoint_root(self) -> str:
-        """The folder of all checkpoints, absolute; or its URL, which this process reaches by the credentials from now on.
+        """The folder of all checkpoints, absolute; or its URL, which this process now reaches by the credentials.
 
         Raises:
             UsageError: it is a URL of no bucket, or the credentials lack an endpoint.

@@ -10,8 +10,8 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 
 from prefect_dispatch.blocks.checkpoint_store import CheckpointStore
-from prefect_dispatch.stores.opening import is_url
 from prefect_dispatch.errors import SpecError, UsageError
+from prefect_dispatch.stores.opening import is_url
 
 _SLUG = CheckpointStore.get_block_type_slug()
 
@@ -36,7 +36,9 @@ async def record_root_of(store: str) -> str:
     slug, _, name = store.partition("/")
     if slug != _SLUG or not name:
         if not _is_absolute(store):
-            raise UsageError(f"store {store!r} is neither a block {_SLUG}/NAME nor an absolute folder nor s3://BUCKET/PREFIX")
+            raise UsageError(
+                f"store {store!r} is neither a block {_SLUG}/NAME nor an absolute folder nor s3://BUCKET/PREFIX"
+            )
         return store
     try:
         block: Any = await CheckpointStore.aload(name)
@@ -46,7 +48,7 @@ async def record_root_of(store: str) -> str:
 
 
 def inline_root(job: Mapping[str, Any]) -> str | None:
-    """The record root that a job names itself, as it is written in a spec; None where a block does, or it is relative."""
+    """The record root that a job names itself, as a spec has it; None where a block does, or it is relative."""
     store = job.get("store")
     if not isinstance(store, Mapping):
         return None

@@ -10,13 +10,12 @@ from typing import Any
 
 from prefect_dispatch.cli.output import print_json, print_table, say
 from prefect_dispatch.cli.places import add_store, record_root_of
-from prefect_dispatch.errors import DispatchError, SpecError, UsageError
+from prefect_dispatch.errors import DispatchError, UsageError
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.cessation import CessationSignal
 from prefect_dispatch.schedulers.command_signal import CommandSignal
-from prefect_dispatch.schedulers.registry import signal_of
-from prefect_dispatch.supervisor.cessation import ask_about_holds
+from prefect_dispatch.supervisor.cessation import ask_about_holds, signal_for
 from prefect_dispatch.supervisor.choices import awaiting
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import known_lineages, open_record
@@ -96,15 +95,7 @@ def _cell(value: Any) -> str:
 
 
 def _ask(records: list[Record], own: CessationSignal | None) -> None:
-    def signal_for(state: LineageState) -> CessationSignal | None:
-        if own is not None or state.opened is None:
-            return own
-        try:
-            return signal_of(state.opened.scheduler)
-        except SpecError:
-            return None
-
-    polled = asyncio.run(ask_about_holds(records, signal_for, SystemClock(), within=timedelta(seconds=60)))
+    polled = asyncio.run(ask_about_holds(records, signal_for(own), SystemClock(), within=timedelta(seconds=60)))
     for each in polled:
         if each.trouble:
             print(f"prefect-dispatch: {each.lineage}: {printable(each.trouble)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A flow run that waits for a person: asks, reads the answer before anything else, and goes on when it need not wait."""
+"""A flow run that waits for a person: asks, reads the answer first of all, and goes on when it need not wait."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class Holding:
                 return
 
     async def _read_answers(self, client: PrefectClient, state: LineageState) -> bool:
-        """Apply what was answered to the hold that it was an answer to. Returns whether the open hold is lifted by it."""
+        """Apply an answer to the hold that it was given to. Returns whether the open hold is lifted by it."""
         assert self.run is not None
         run = await client.read_flow_run(self.run)
         open_hold, asked = state.hold.opened.hold if state.hold is not None else None, last_asked(run)

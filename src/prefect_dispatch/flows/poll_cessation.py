@@ -19,9 +19,8 @@ from prefect_dispatch.errors import DispatchError, SpecError, UsageError
 from prefect_dispatch.model.facts import Resolution
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.cessation import CessationSignal
-from prefect_dispatch.schedulers.registry import signal_of
 from prefect_dispatch.supervisor.assemble import supervisor_of
-from prefect_dispatch.supervisor.cessation import ask_about_holds
+from prefect_dispatch.supervisor.cessation import ask_about_holds, signal_for
 from prefect_dispatch.supervisor.clock import Clock, SystemClock
 from prefect_dispatch.supervisor.places import open_index, open_record
 from prefect_dispatch.supervisor.polls import POLL_CESSATION, note_poll
@@ -76,7 +75,9 @@ async def poll_cessation(
                 troubles.append(str(error))
         polled = await ask_about_holds(records, asked, clock)
         troubles += [f"{each.lineage}: {each.trouble}" for each in polled if each.trouble]
-        told += [f"hold {each.hold} of {each.lineage} is lifted by {each.lifted_by}" for each in polled if each.lifted_by]
+        told += [
+            f"hold {each.hold} of {each.lineage} is lifted by {each.lifted_by}" for each in polled if each.lifted_by
+        ]
         for record in records:
             await _announce(record)
         told += await held.settle(client, _finder(records, roots, clock), troubles)
@@ -108,18 +109,8 @@ async def _roots(stores: Sequence[str] | None, held: HeldRuns, troubles: list[st
 
 
 async def _signal_for(signal: str | None) -> Callable[[LineageState], CessationSignal | None]:
-    """The signal to ask about a lineage's hold: the site's own for all, else the one that its scheduler brings along."""
-    own = await _command_signal(signal) if signal else None
-
-    def choose(state: LineageState) -> CessationSignal | None:
-        if own is not None or state.opened is None:
-            return own
-        try:
-            return signal_of(state.opened.scheduler)
-        except SpecError:
-            return None
-
-    return choose
+    """What chooses the signal to ask: the site's own for all, else the one that a lineage's scheduler brings along."""
+    return signal_for(await _command_signal(signal) if signal else None)
 
 
 async def _command_signal(reference: str) -> CessationSignal:

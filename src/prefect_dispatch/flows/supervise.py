@@ -84,9 +84,7 @@ async def supervise(job: JobSpec) -> State[Any]:
     return _final_state(happening, holding.told)
 
 
-async def _execute(
-    supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer
-) -> Happening:
+async def _execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer) -> Happening:
     """Run task ``execute``. Its state is for people: what it came to stands in it whether it says failed or not."""
     retried = execute.with_options(retries=retries_for(await supervisor.read()))
     # The two type checkers disagree on what a task returns that is asked for its state.
@@ -99,7 +97,7 @@ async def _execute(
 
 
 async def carry(job: JobSpec) -> State[Any]:
-    """Run :func:`supervise` as a function that ends when the job is held; what went wrong is in the state it returns."""
+    """Run :func:`supervise` as a function that ends when the job is held; its state tells what went wrong."""
     # The two type checkers disagree on what a flow returns that is asked for its state.
     with ending_when_held():
         running: Any = supervise(job, return_state=True)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from prefect_dispatch.errors import DispatchError, Exists
+from prefect_dispatch.errors import DispatchError, Exists, SpecError
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.facts import Cessation, HoldLifted, LiftedBy
 from prefect_dispatch.model.holds import is_news, lift_without_a_person
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.cessation import CessationAnswer, CessationSignal, EndedObject
+from prefect_dispatch.schedulers.registry import signal_of
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.record import Record
 
@@ -51,6 +52,20 @@ class Polled:
     answer: CessationAnswer | None = None
     lifted_by: LiftedBy | None = None
     trouble: str = ""
+
+
+def signal_for(own: CessationSignal | None) -> Callable[[LineageState], CessationSignal | None]:
+    """What chooses the signal to ask: the site's own for all, else the one that a lineage's scheduler brings along."""
+
+    def choose(state: LineageState) -> CessationSignal | None:
+        if own is not None or state.opened is None:
+            return own
+        try:
+            return signal_of(state.opened.scheduler)
+        except SpecError:
+            return None
+
+    return choose
 
 
 async def ask_about_holds(

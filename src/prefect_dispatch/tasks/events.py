@@ -70,6 +70,10 @@ class Announcer:
         emit_event(
             event=name.value,
             resource={"prefect.resource.id": f"{RESOURCE}{self._lineage}", "prefect.resource.name": self._lineage},
-            payload={"lineage": self._lineage, "record": self._record, **{key: printable(text, MOST_TEXT) for key, text in payload.items()}},
+            payload={
+                "lineage": self._lineage,
+                "record": self._record,
+                **{key: printable(text, MOST_TEXT) for key, text in payload.items()},
+            },
             id=uuid5(NAMESPACE_URL, f"{name.value}/{self._record}/{what}"),
         )

@@ -45,9 +45,7 @@ async def only_another_execution(task: Any, task_run: TaskRun, state: State[Any]
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-async def execute(
-    supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer
-) -> State[Any]:
+async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer) -> State[Any]:
     """Carry one execution of a job to its end. One try of this task is one execution.
 
     Args:
@@ -133,7 +131,8 @@ def _epoch_of(happening: Happening) -> Epoch | None:
 def _describe(over: ExecutionOver) -> str:
     submission, execution = over.submission, over.execution
     if execution is None or execution.ended is None:
-        return f"submission {submission.n} ({submission.token}) ended as {Cause.LAUNCH_FAILED}: {submission.detail}; another execution follows"
+        what = f"submission {submission.n} ({submission.token}) ended as {Cause.LAUNCH_FAILED}"
+        return f"{what}: {submission.detail}; another execution follows"
     return f"{submission.epoch(execution.restart)} ended as {execution.ended.cause}; another execution follows"
 
 

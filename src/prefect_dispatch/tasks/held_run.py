@@ -18,7 +18,7 @@ from prefect.states import Paused, Suspended
 
 HELD_TAG = "held"
 PAUSE_BEYOND = timedelta(days=2)
-"""How long after the end of a hold Prefect gives up the pause: what ends a hold is its record, and that needs a poll."""
+"""How long after a hold's end Prefect gives up the pause: what ends a hold is its record, and that needs a poll."""
 PAUSE_AT_MOST = timedelta(days=366)
 """How long a process waits for a person where the hold itself has no end: Prefect wants a number."""
 MOST_ROUNDS = 100
@@ -69,7 +69,7 @@ async def dress(client: PrefectClient, run: UUID, tags: Iterable[str], *, held: 
 
 
 def open_question(run: FlowRun, hold: str) -> str | None:
-    """The key of the question about a hold that a run waits with, if it does: it was asked, though the reply was lost."""
+    """The key of the question about a hold that a run waits with, if any: it was asked, though the reply was lost."""
     key = run.state.state_details.pause_key if run.state is not None and run.state.is_paused() else None
     return key if key is not None and key.startswith(f"{_PREFIX}{hold}-") else None
 
@@ -82,11 +82,11 @@ def last_asked(run: FlowRun) -> str | None:
 
 
 async def last_answer(run: FlowRun, hold: str) -> tuple[dict[str, Any] | None, int]:
-    """What was answered when a run was last asked about a hold, if anything; and the number of that question, 0 for none.
+    """What was answered when a run was last asked about a hold, if anything; and that question's number, 0 for none.
 
     Answers are read by name and not where a pause returns: the process that asked may be gone, and so may Prefect's
-    memory that it asked, as in a run that was started again by hand. An answer to an earlier question does not count: it
-    came to nothing, and the person was asked again.
+    memory that it asked, as in a run that was started again by hand. An answer to an earlier question does not count:
+    it came to nothing, and the person was asked again.
     """
     fired = run.empirical_policy.pause_keys or set()
     last = None
@@ -102,7 +102,13 @@ async def last_answer(run: FlowRun, hold: str) -> tuple[dict[str, Any] | None, i
 
 
 async def put_question(
-    client: PrefectClient, run: FlowRun, question: str, form: type[RunInput], page: str, way: Way, until: datetime | None
+    client: PrefectClient,
+    run: FlowRun,
+    question: str,
+    form: type[RunInput],
+    page: str,
+    way: Way,
+    until: datetime | None,
 ) -> State[Any] | None:
     """Pause or suspend a run with a form. Idempotent: a call whose reply was lost is finished by the next one.
 

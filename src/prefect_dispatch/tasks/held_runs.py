@@ -63,7 +63,7 @@ class HeldRuns:
     async def settle(
         self, client: PrefectClient, find: Callable[[str], Sequence[Record]], troubles: list[str]
     ) -> list[str]:
-        """Do for each run what its lineage's record says. Idempotent: what a killed poll left undone, the next one does.
+        """Do for each run what its lineage's record says. Idempotent: the next poll does what a killed one left undone.
 
         Args:
             client: Prefect.

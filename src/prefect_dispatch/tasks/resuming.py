@@ -1,4 +1,4 @@
-"""Runs that wait for a person are woken when their hold was lifted otherwise: on the command line, by a signal, in time."""
+"""Runs that wait for a person are woken when their hold was lifted otherwise: by a command, a signal, or in time."""
 
 from __future__ import annotations
 
