@@ -5,14 +5,13 @@ from __future__ import annotations
 import getpass
 import logging
 import os
-from pathlib import Path
 
-from prefect_dispatch.errors import Exists, LineageError, SpecError, StoreUnreachable
+from prefect_dispatch.errors import Exists, LineageError, StoreUnreachable
 from prefect_dispatch.model.facts import Finished, Opened
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.state import Hold, LineageState
-from prefect_dispatch.schedulers.registry import job_refusal
+from prefect_dispatch.supervisor.acceptable import check_acceptable
 from prefect_dispatch.supervisor.identity import identity_of
 from prefect_dispatch.supervisor.places import check_reachable, open_lineage_root, root_visible
 from prefect_dispatch.supervisor.record import Record
@@ -102,20 +101,6 @@ def _prepare_root(record: Record, job: ResolvedJob) -> bool:
         _log.warning("%s: %s", record.lineage, error, extra={"action": "root.left_to_its_job"})
         return False
     return True
-
-
-def check_acceptable(job: ResolvedJob) -> None:
-    """Find out, before anything is written, that the job's scheduler would take it and that its stores can be used.
-
-    Raises:
-        SpecError: it would not; the text names the field.
-        StoreUnreachable: a root is not there and cannot be made; where the record has a root of its own, that one.
-    """
-    check_reachable(job.record_root)
-    check_reachable(job.root, may_be_away=job.record_root != job.root)
-    refusal = job_refusal(job.scheduler, job.spec, Path(job.workdir))
-    if refusal is not None:
-        raise SpecError(refusal)
 
 
 def require_held(record: Record, meant: str = "") -> Hold:
