@@ -94,6 +94,8 @@ def signal_of(settings: Mapping[str, Any]) -> CessationSignal | None:
 
 def same_queue(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether a scheduler of these settings knows the objects of one of those, whatever else differs."""
+    if one == other:
+        return True
     read = [LocalSettings.model_validate(read_settings(settings, Path("/"))) for settings in (one, other)]
     return read[0].state_folder == read[1].state_folder
 

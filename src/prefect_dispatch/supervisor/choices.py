@@ -18,6 +18,7 @@ from prefect_dispatch.model.facts import (
 from prefect_dispatch.model.next_step import next_step
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.model.steps import Append
+from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.named_save import require_published
 from prefect_dispatch.supervisor.record import Record
 
@@ -87,7 +88,7 @@ def continue_from(
         LineageError: there is no such publication, or this process cannot see whether there is; or that hold does not
             wait for an answer. Nothing was changed.
     """
-    require_published(record.lineage, record.refresh(), publication)
+    require_published(record.lineage, root_view_of(record.lineage, record.refresh()), publication)
     return _answer(record, hold, Resolution.CONTINUE_FROM, publication, who, note)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 from prefect_dispatch.errors import Exists, LineageError
 from prefect_dispatch.format.epoch import MAX_GENERATION, Epoch
 from prefect_dispatch.format.resume_choice import LATEST, SCRATCH
@@ -12,9 +15,11 @@ from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.model.superseding import schema_doubt
 from prefect_dispatch.schedulers.registry import same_queue
 from prefect_dispatch.supervisor.acceptable import check_acceptable
+from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.identity import identity_of
 from prefect_dispatch.supervisor.named_save import require_whole
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.root_view import RootView
 
 
 def supersede(
@@ -55,31 +60,71 @@ def supersede(
         ReadOnlyLineage: the record holds what this version does not know.
         StoreUnreachable: the record root or the checkpoint root cannot be used.
     """
-    identity: dict[str, str] | None = None
+    if not (request and is_done(record, request)):
+        require_opened(record.lineage, record.refresh())
+        check_acceptable(job)
+    return decide(
+        record,
+        job,
+        plan,
+        identity_of,
+        lambda state: root_view_of(record.lineage, state),
+        Asked(who, resume, note, request, meant),
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asks for who supersedes a job; see :func:`supersede`."""
+
+    who: str
+    resume: str | None = None
+    note: str = ""
+    request: str = ""
+    meant: int | None = None
+
+
+def decide(
+    record: Record,
+    job: ResolvedJob,
+    plan: Plan,
+    identity_of: Callable[[ResolvedJob], dict[str, str]],
+    root_of: Callable[[LineageState], RootView | None],
+    asked: Asked,
+) -> LineageState:
+    """Append the one fact, right behind what was read; see :func:`supersede`, which looks at the job before.
+
+    Args:
+        record: the lineage's.
+        job: the resolved job.
+        plan: what its rules become.
+        identity_of: tells the job's identity; asked once, and only if the job is to be opened.
+        root_of: the lineage's root as this process sees it.
+        asked: what a person wants.
+    """
+    meant, identity = asked.meant, None
     while True:
         state = record.refresh()
         record.require_writable()
-        if request and is_done(record, request):
+        if asked.request and is_done(record, asked.request):
             return state
         opened = require_opened(record.lineage, state)
         meant = state.generation if meant is None else meant
         if state.generation != meant:
             raise LineageError(
                 f"generation {meant} of lineage {record.lineage!r} was superseded already, by {opened.owner} with "
-                f"generation {opened_after(record, meant)}; look at that one first, and supersede it if it is to go too"
+                f"generation {state.generation}; look at that one first, and supersede it if it is to go too"
             )
-        if identity is None:
-            check_acceptable(job)
-            identity = identity_of(job)
-        base, floor = _choice(record.lineage, state, opened, job, identity, resume)
         _check_places(record.lineage, state, opened, job)
+        identity = identity if identity is not None else identity_of(job)
+        base, floor = choice_of(record.lineage, state, opened, job, identity, asked.resume, root_of(state))
         try:
             return record.append(
                 Opened(
                     spec=job.spec,
                     plan=plan,
                     identity=identity,
-                    owner=who,
+                    owner=asked.who,
                     root=job.root,
                     record_root=job.record_root,
                     workdir=job.workdir,
@@ -89,8 +134,8 @@ def supersede(
                     base=base,
                     floor=floor,
                     parent=state.generation,
-                    request=request,
-                    note=note,
+                    request=asked.request,
+                    note=asked.note,
                 ),
                 state.generation + 1,
             )
@@ -114,14 +159,14 @@ def is_done(record: Record, request: str) -> bool:
     return any(isinstance(each.fact, Opened) and each.fact.request == request for each in record.entries())
 
 
-def opened_after(record: Record, generation: int) -> int:
-    """The generation that took the place of another one."""
-    later = (each.generation for each in record.entries() if isinstance(each.fact, Opened))
-    return min((each for each in later if each > generation), default=generation + 1)
-
-
-def _choice(
-    lineage: str, state: LineageState, opened: Opened, job: ResolvedJob, identity: dict[str, str], resume: str | None
+def choice_of(
+    lineage: str,
+    state: LineageState,
+    opened: Opened,
+    job: ResolvedJob,
+    identity: Mapping[str, str],
+    resume: str | None,
+    root: RootView | None,
 ) -> tuple[str, int]:
     """Base and floor of the new generation; they travel with each of its submissions."""
     generation = state.generation + 1
@@ -137,7 +182,7 @@ def _choice(
         return state.base, state.floor
     first = Epoch(generation, 1, 0)
     if resume not in (LATEST, SCRATCH):
-        require_whole(lineage, state, resume, first)
+        require_whole(lineage, root, resume, first)
     return resume, first.number
 
 
