@@ -14,7 +14,7 @@ from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.supervisor.assemble import supervisor_of
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.drive import ExecutionOver, drive
+from prefect_dispatch.supervisor.drive import ExecutionOver, JobSuperseded, drive
 from prefect_dispatch.supervisor.record import Record
 
 
@@ -31,17 +31,21 @@ def see_to_end(asked: Sequence[tuple[Record, LineageState]]) -> int:
             code = max(code, int(result.exit_code))
         elif isinstance(result, BaseException):
             raise result
+        elif isinstance(result, JobSuperseded):
+            say(f"lineage {record.lineage} was superseded meanwhile; its generation is {result.state.generation} now")
         else:
             _tell(record, result)
             wake_carrier(record)
     return code
 
 
-async def _drive_all(asked: Sequence[tuple[Record, LineageState]]) -> list[LineageState | BaseException]:
+async def _drive_all(
+    asked: Sequence[tuple[Record, LineageState]],
+) -> list[LineageState | JobSuperseded | BaseException]:
     return await asyncio.gather(*(_drive(record, state) for record, state in asked), return_exceptions=True)
 
 
-async def _drive(record: Record, state: LineageState) -> LineageState:
+async def _drive(record: Record, state: LineageState) -> LineageState | JobSuperseded:
     supervisor = supervisor_of(record, state, SystemClock())
     told: set[str] = set()
 
@@ -52,7 +56,7 @@ async def _drive(record: Record, state: LineageState) -> LineageState:
 
     while isinstance(happening := await drive(supervisor, carrier=None, after_each=after_each), ExecutionOver):
         pass
-    return happening.state
+    return happening if isinstance(happening, JobSuperseded) else happening.state
 
 
 def _tell(record: Record, state: LineageState) -> None:

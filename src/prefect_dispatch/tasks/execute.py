@@ -29,9 +29,7 @@ from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.progress_report import ProgressReport
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_execution
-
-SUPERSEDED = "Superseded"
-"""The name of the state in which a run ends whose generation a newer one took the place of."""
+from prefect_dispatch.tasks.resuming import SUPERSEDED, superseded_words
 
 
 def retries_for(state: LineageState) -> int:
@@ -121,12 +119,6 @@ def state_of(happening: JobHeld | JobOver | TakenOver | JobSuperseded) -> State[
             if finished is not None and finished.outcome is Outcome.STOPPED:
                 return Cancelled(name="Stopped", message=told, data=happening)
             return Failed(message=told, data=happening)
-
-
-def superseded_words(state: LineageState) -> str:
-    """By what a generation was superseded, for people."""
-    owner = state.opened.owner if state.opened is not None else "a person"
-    return f"{owner} superseded the job with generation {state.generation}"
 
 
 def _announce(announcer: Announcer, happening: Happening) -> None:

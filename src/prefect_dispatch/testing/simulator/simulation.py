@@ -56,6 +56,10 @@ def simulate(seed: int) -> Outcome:
             for place in range(1, setting.supervisors + 1):
                 world.add_supervisor(place, world.clock(), setting.root_visible)
 
+    def goes_on() -> bool:
+        """Perhaps supersede a finished lineage."""
+        return setting.supersedes > 0.0 and office.supersede_finished("director", world.clock())
+
     def open_and_watch() -> None:
         _open(stage, truth, office, SkewedClock(kernel))
         for place in range(1, setting.supervisors + 1):
@@ -69,9 +73,8 @@ def simulate(seed: int) -> Outcome:
         kernel.spawn("cluster", world.turn)
         kernel.spawn("world", world.happen)
         while kernel.now < setting.chaos:
-            if truth.state.finished is not None:
-                if setting.supersedes == 0.0 or not office.supersede_finished("director", world.clock()):
-                    break
+            if truth.state.finished is not None and not goes_on():
+                break
             call_back()
             kernel.sleep(LOOK_EVERY / 4)
         world.calm_down()
