@@ -145,7 +145,7 @@ def _begin_next(record: Record, state: LineageState, job: ResolvedJob, plan: Pla
         outcome = state.finished.outcome if state.finished is not None else ""
         raise LineageError(
             f"lineage {record.lineage!r} is finished ({outcome}); give the new run a lineage name of its own, or begin "
-            f"the next generation: prefect-dispatch supersede {record.lineage} JOB, or on_finished: supersede in the job"
+            f"the next generation: prefect-dispatch supersede {record.lineage} JOB, or say on_finished: supersede"
         )
     note = "the lineage was finished, and the job says on_finished: supersede"
     try:
