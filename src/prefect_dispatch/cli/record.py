@@ -31,6 +31,7 @@ PUBLISHED_FIELDS = (
     "answer",
     "intent",
     "by_generation",
+    "parent",
     "outcome",
     "floor",
     "restarts_allowed",
