@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ from prefect_dispatch.stores.claim import make_claim
 from prefect_dispatch.stores.layout import PUBLICATIONS, manifests_folder
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.resume import Resume, choose
-from prefect_dispatch.supervisor import advance, observing, superseding
+from prefect_dispatch.supervisor import advance, observing
 from prefect_dispatch.supervisor.access import Access
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.observing import Observer
@@ -45,10 +45,7 @@ from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.request import request_of
 from prefect_dispatch.supervisor.stopping import Stopper
 from prefect_dispatch.supervisor.submitting import Submitter
-from prefect_dispatch.testing.simulator import simulate, supervisors
-
-SEEDS = 300
-"""How many seeds a mutation gets; the unmutated product passes many more in test_simulator.py."""
+from support.mutations import SEEDS, first_failure
 
 Patch = pytest.MonkeyPatch
 
@@ -495,56 +492,7 @@ def a_hold_expires_at_the_first_look(patch: Patch) -> None:
     patch.setattr(next_step, "lift_without_a_person", lift_hastily)
 
 
-def what_was_superseded_is_forgotten(patch: Patch) -> None:
-    """A new generation owes nothing to the older ones."""
-    patch.setattr(fold, "_obligations", lambda state: ())
-
-
-def what_may_run_again_is_left_to_its_scheduler(patch: Patch) -> None:
-    """An old object that has ended counts as ended for good."""
-    patch.setattr(next_step, "to_retire", lambda state: ())
-    patch.setattr(next_step, "owed", lambda state: tuple(each for each in state.obligations if each.unsettled))
-
-
-def a_supersession_sets_no_floor(patch: Patch) -> None:
-    """A person's choice is the base alone."""
-    choice = superseding.choice_of
-
-    def choice_without_floor(*given):
-        base, _ = choice(*given)
-        return base, given[1].floor
-
-    patch.setattr(superseding, "choice_of", choice_without_floor)
-
-
-def a_supersession_copies_nothing(patch: Patch) -> None:
-    """Where nobody chose, the new generation takes the newest save of all, whatever the old one was told."""
-    choice = superseding.choice_of
-    patch.setattr(superseding, "choice_of", lambda *given: ("latest", 0) if given[5] is None else choice(*given))
-
-
-def who_loses_a_supersession_supersedes_the_winner(patch: Patch) -> None:
-    """Two at once both have their way, one after the other."""
-    decide = superseding.decide
-
-    def decide_anyway(record, job, plan, identity_of, root_of, asked):
-        return decide(record, job, plan, identity_of, root_of, replace(asked, meant=None))
-
-    patch.setattr(supervisors, "decide", decide_anyway)
-
-
-def a_superseded_writer_is_nobodys_business(patch: Patch) -> None:
-    """A new generation begins at once, though its checkpoint is shared with the old one."""
-    patch.setattr(next_step, "asks_first", lambda state, opened: False)
-
-
 MUTATIONS = (
-    what_was_superseded_is_forgotten,
-    what_may_run_again_is_left_to_its_scheduler,
-    a_supersession_sets_no_floor,
-    a_supersession_copies_nothing,
-    who_loses_a_supersession_supersedes_the_winner,
-    a_superseded_writer_is_nobodys_business,
     a_shared_checkpoint_is_nobodys_business,
     an_abandoned_submission_shares_nothing,
     a_silent_site_has_said_yes,
@@ -587,15 +535,6 @@ MUTATIONS = (
     a_failure_is_a_preemption,
     an_administrators_stop_is_a_preemption,
 )
-
-
-def first_failure(seeds: Iterable[int]) -> tuple[int, str] | None:
-    """The first seed that fails, and the check that saw it."""
-    for seed in seeds:
-        outcome = simulate(seed)
-        if outcome.violations:
-            return seed, outcome.violations[0].check
-    return None
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
