@@ -16,6 +16,7 @@ from prefect_dispatch.supervisor.assemble import supervisor_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, drive
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.trouble import Trouble
 
 
 def see_to_end(asked: Sequence[tuple[Record, LineageState]]) -> int:
@@ -43,12 +44,10 @@ async def _drive_all(asked: Sequence[tuple[Record, LineageState]]) -> list[Linea
 
 async def _drive(record: Record, state: LineageState) -> LineageState:
     supervisor = supervisor_of(record, state, SystemClock())
-    told: set[str] = set()
+    trouble = Trouble(record.lineage)
 
     async def after_each(advanced: Advanced) -> None:
-        if advanced.trouble and advanced.trouble not in told:
-            told.add(advanced.trouble)
-            say(f"{record.lineage}: {advanced.trouble}")
+        trouble.note(advanced.trouble, say)
 
     while isinstance(happening := await drive(supervisor, carrier=None, after_each=after_each), ExecutionOver):
         pass
