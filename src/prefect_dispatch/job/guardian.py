@@ -17,7 +17,15 @@ import signal
 import time
 
 from prefect_dispatch.failpoints import reach
-from prefect_dispatch.job.processes import become_subreaper, die_with_parent, has_children, kill_all, owned, reap
+from prefect_dispatch.job.processes import (
+    become_subreaper,
+    die_with_parent,
+    go_on_after_parent,
+    has_children,
+    kill_all,
+    owned,
+    reap,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +65,8 @@ class Guardian:
         try:
             os.setsid()
             become_subreaper()
+            # The end of the pipe, which is the wrapper's death, is nothing to a process that stands still.
+            go_on_after_parent()
             wake = _wake_on_child()
             self._start(command, environment, output)
             _let_go_of_all_but(self._orders, self._reports, *wake)

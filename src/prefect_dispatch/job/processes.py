@@ -42,6 +42,11 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def go_on_after_parent() -> None:
+    """Have the kernel set this process going, if it was stopped, when its parent is gone."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent is gone; end at once if it went before the kernel was told.
 
