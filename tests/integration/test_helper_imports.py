@@ -88,6 +88,34 @@ def test_a_run_imports_nothing_that_it_does_not_need(job) -> None:
     assert brought & (NEVER | OTHER_COMMANDS | PROVIDERS | PUBLISHING) == set()
 
 
+def test_a_run_compiles_no_expression_of_our_own_and_collects_garbage_once_its_program_runs(job) -> None:
+    # given a wrapper that tells what is compiled, and whether garbage is collected when the program has ended
+    program = (
+        "import gc, re, types\n"
+        "from prefect_dispatch.format import pattern\n"
+        "def compile(text, flags=0):\n    print(text, file=sys.stderr)\n    return re.compile(text, flags)\n"
+        "pattern.re = types.SimpleNamespace(compile=compile)\n"
+        "from prefect_dispatch.job import program, run\n"
+        "ending = run._Run._tell_end\n"
+        "def tell(*given):\n    assert gc.isenabled() and gc.get_freeze_count()\n    return ending(*given)\n"
+        "run._Run._tell_end = tell\n"
+        "from prefect_dispatch.job.__main__ import main\n"
+    )
+    # when it runs a program without saves
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-c", f"import sys\n{program}sys.exit(main())"),
+            *("run", "--submission", str(job.document()), "--", "true"),
+        ],
+        env=job.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    # then nothing is
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_providers_bring_in_what_they_need_and_git_alone_starts_processes(job) -> None:
     before = modules_of(job, "")
     program = "from prefect_dispatch.job.__main__ import main\nassert main() == 0"
