@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from prefect_dispatch.cli import see_to_end
 from prefect_dispatch.cli.__main__ import main
 from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.model.causes import Cause
@@ -170,6 +174,42 @@ def test_a_suspended_job_saves_is_held_and_goes_on_from_that_save(bench, capsys)
     # then it resumed from that save
     assert ended.finished.outcome == "succeeded"
     assert len(ended.submissions) == 2
+
+
+@pytest.mark.parametrize("generations", range(4), ids=["launcher", "wrapper", "guardian", "program"])
+def test_what_of_a_job_is_stopped_still_hears_that_it_is_to_save_and_exit(bench, capsys, generations):
+    # given a running job of which one process was sent SIGSTOP
+    record = bench.open(SAVES_WHEN_ASKED)
+    token = bench.run(record).newest.object.token
+    pid = json.loads((bench.folder / "state" / "objects" / token / "process-0").read_text())["pid"]
+    for _ in range(generations):
+        (pid,) = children_of(pid)
+    os.kill(pid, signal.SIGSTOP)
+    # when
+    assert bench.command("suspend", "digits") == 0
+    # then it has saved and is held, and the person was told what was waited for
+    state = record.refresh()
+    assert state.hold is not None and "suspended on request of" in state.hold.opened.why
+    assert state.newest.newest.ended.cause is Cause.SUSPENDED
+    assert state.published == 1
+    told = capsys.readouterr().out
+    assert "digits: waits for the stopped object to end; its program has 30s to save and exit" in told
+
+
+def children_of(pid: int) -> list[int]:
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(child) for text in texts for child in text.split()]
+
+
+def test_who_waits_long_is_told_again_and_again(bench, capsys, monkeypatch):
+    # given a program that takes its time
+    monkeypatch.setattr(see_to_end, "TELL_EVERY", timedelta(seconds=0.5))
+    record = bench.open(SAVES_WHEN_ASKED.replace("sleep(0.5)", "sleep(3)"))
+    bench.run(record)
+    # when
+    assert bench.command("suspend", "digits") == 0
+    # then
+    assert capsys.readouterr().out.count("digits: still waits for the stopped object to end, after ") >= 2
 
 
 def test_a_suspended_job_that_saves_nothing_is_held_all_the_same(bench):

@@ -32,6 +32,7 @@ from prefect_dispatch.supervisor.opening import open_lineage, owner, require_hel
 from prefect_dispatch.supervisor.patience import PatientReader
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.trouble import Trouble
 
 _PROGRAM = (sys.executable, "-P", "-m", "prefect_dispatch.cli")
 POLL_SECONDS = 0.2
@@ -152,13 +153,10 @@ async def _carry_alone(record: Record) -> str:
     carrier = f"process-{os.getpid()}"
     if (await supervisor.read(_tell)).open:
         await supervisor.append(CarriedBy(flow_run=carrier), _tell)
-    last = ""
+    trouble = Trouble()
 
     async def tell_trouble(advanced: Advanced) -> None:
-        nonlocal last
-        if advanced.trouble and advanced.trouble != last:
-            _tell(advanced.trouble)
-        last = advanced.trouble
+        trouble.note(advanced.trouble, _tell)
 
     while isinstance(
         happening := await drive(supervisor, carrier=carrier, after_each=tell_trouble, tell=_tell), ExecutionOver
