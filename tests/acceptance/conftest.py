@@ -26,7 +26,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.model.state import LineageState, SubmissionState
 from prefect_dispatch.schedulers.local import LocalScheduler
-from prefect_dispatch.stores.s3_access import use_access
+from prefect_dispatch.stores.s3_accesses import use_access
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record

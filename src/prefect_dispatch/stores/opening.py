@@ -57,7 +57,7 @@ def _open_bucket(location: str) -> S3Store:
             f"root {printable(location)!r} is of a kind that there is not; use a folder or s3://BUCKET/PREFIX"
         )
     from prefect_dispatch.stores.s3 import S3Store
-    from prefect_dispatch.stores.s3_access import access_for
+    from prefect_dispatch.stores.s3_accesses import access_for
     from prefect_dispatch.stores.s3_place import S3Place
 
     return S3Store(S3Place.parse(location), access_for(location))
