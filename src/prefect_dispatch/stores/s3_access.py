@@ -13,6 +13,7 @@ from prefect_dispatch.errors import StoreUnreachable
 from prefect_dispatch.stores.s3_credentials import Credentials
 from prefect_dispatch.stores.s3_endpoint import amazon_endpoint, check_endpoint, has_proxy
 from prefect_dispatch.stores.s3_patience import S3Patience
+from prefect_dispatch.stores.s3_redirect import redirect_of
 
 if TYPE_CHECKING:
     from obstore.store import S3Store as Bucket
@@ -63,6 +64,7 @@ class S3Access:
         self._known: Optional[Credentials] = None
         self._known_since = 0.0
         self._filesystem: Optional[Tuple[Credentials, Any]] = None
+        self._stays = False
 
     def __repr__(self) -> str:
         return f"S3Access({self.endpoint!r})"
@@ -99,6 +101,24 @@ class S3Access:
         }
         return {**known, "AWS_CA_BUNDLE": self._authorities} if self._authorities else known
 
+    def require_no_redirect(self, bucket: str) -> None:
+        """Find out, once, that the server does not send its clients to another one.
+
+        Raises:
+            StoreUnreachable: it does.
+            OSError: it did not answer.
+        """
+        if self._stays:
+            return
+        seconds = self.patience.request.total_seconds()
+        elsewhere = redirect_of(self.endpoint, bucket, seconds, self._authorities, self._verify)
+        if elsewhere is not None:
+            raise StoreUnreachable(
+                f"the server at {self.endpoint} sends its clients on to {elsewhere}, where no credentials are sent; if "
+                "that is the right one, name it as the endpoint"
+            )
+        self._stays = True
+
     def bucket(self, name: str, credentials: Credentials) -> Bucket:
         """The client for ledgers. It signs with these credentials for ever."""
         options: Any = {
@@ -111,7 +131,7 @@ class S3Access:
             with open(self._authorities, "rb") as file:
                 options["root_certificate"] = file.read()
         if not has_proxy(self.endpoint):
-            # It follows redirects, with the session token and to any host.
+            # It follows redirects, with the session token and to any host, however late a server begins with them.
             options.update(proxy_url=_NOWHERE, proxy_excludes=urlsplit(self.endpoint).hostname)
         client: Bucket = load_library("obstore.store").S3Store(
             name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Iterator, List, NoReturn, Optional, Tuple, TypeVar
 
-from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable
+from prefect_dispatch.errors import Absent, DispatchError, StoreError, StoreUnreachable
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_credentials import Credentials
@@ -35,14 +35,21 @@ class S3Bucket:
         return f"s3://{self.name}/{printable(key)} at {self.access.endpoint}"
 
     def client(self) -> Client:
-        """The client, with the credentials of now."""
+        """The client, with the credentials of now.
+
+        Raises:
+            StoreUnreachable: there are none, or the server sends its clients elsewhere.
+            OSError: the server does not answer.
+        """
         credentials = self.access.credentials()
         client = self._client
         if client is None or client[0] != credentials:
             try:
-                client = self._client = (credentials, self.access.bucket(self.name, credentials))
+                client = (credentials, self.access.bucket(self.name, credentials))
             except OSError as error:
                 raise StoreUnreachable(f"s3://{self.name}: {error.strerror or error}; see AWS_CA_BUNDLE") from None
+            self.access.require_no_redirect(self.name)
+            self._client = client
         return client[1]
 
     def ask(self, request: Callable[[], T], key: str) -> T:
@@ -62,7 +69,7 @@ class S3Bucket:
             try:
                 request()
                 return
-            except (StoreError, StoreUnreachable):
+            except DispatchError:
                 raise
             except Exception as error:
                 failure = failure_of(error)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Iterator, List, NoReturn, Sequence, Set, Tuple
 
-from prefect_dispatch.errors import StoreError
+from prefect_dispatch.errors import DispatchError, StoreError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.stores.s3_access import load_library
 from prefect_dispatch.stores.s3_bucket import S3Bucket
@@ -75,7 +75,7 @@ class S3Listings:
                     last = listed[-1].key
                     yield listed
                 return
-            except StoreError:
+            except DispatchError:
                 raise
             except Exception as error:
                 # What came so far stands: the next try begins behind it.
@@ -93,11 +93,11 @@ class S3Listings:
             for page in obstore.list(self._bucket.client(), folder or None, chunk_size=PAGE):
                 if page:
                     # Told at once: a server that sends one page over and over never comes to an end.
-                    begins = str(page[0]["path"])
+                    begins = page[0]["path"]
                     if begins in begun:
                         self._refuse_repetition(folder)
                     begun.add(begins)
-                    keys += [str(one["path"]) for one in page]
+                    keys += [one["path"] for one in page]
             return keys
 
         keys = self._bucket.ask(list_all, folder)

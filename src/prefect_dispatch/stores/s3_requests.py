@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Iterator, Optional
 
-from prefect_dispatch.errors import Absent, Exists, StoreError
+from prefect_dispatch.errors import Absent, DispatchError, Exists, StoreError
 from prefect_dispatch.stores.s3_access import load_library
 from prefect_dispatch.stores.s3_bucket import S3Bucket
 from prefect_dispatch.stores.s3_errors import Garbled, Meaning, failure_of
@@ -107,6 +107,8 @@ class S3Requests:
         try:
             for chunk in obstore.get(self.bucket.client(), key).stream():
                 yield bytes(chunk)
+        except DispatchError:
+            raise
         except Exception as error:
             self.bucket.refuse(failure_of(error), key)
 

@@ -85,6 +85,9 @@ class Places:
         except queue.Empty:
             proxy = self.new_proxy()
             access = access_by(proxy.endpoint, self.server, patience)
+            # Its first request, which is made once, belongs to no act.
+            access.require_no_redirect(self.server.bucket)
+            proxy.seen.clear()
         direct = self.direct()
         store = S3Store(S3Place.parse(direct.url), access)
         return Place(self, proxy, access, direct, store, self.honest(direct.url))
