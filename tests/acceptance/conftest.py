@@ -35,6 +35,7 @@ from support.deployed import Deployed, Worker, deploy
 from support.environment import environment_without
 from support.s3.access import access_to, new_url
 from support.s3.server import Server
+from support.tied import tied
 
 PATIENCE = 120.0
 _LEFT_OPEN = r"ignore:Exception ignored in. <(function _SelectorTransport|socket\.socket):"
@@ -77,9 +78,10 @@ class PrefectServer:
         return f"http://127.0.0.1:{self._port}/api"
 
     def start(self) -> None:
+        prefect = (sys.executable, "-m", "prefect")
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port)],
+                tied(*prefect, "server", "start", "--host", "127.0.0.1", "--port", str(self._port)),
                 env=clean_environment(PREFECT_HOME=str(self._home)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import support
 from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable
 from prefect_dispatch.stores.s3 import S3Store
 from prefect_dispatch.stores.s3_access import S3Access
@@ -20,6 +24,7 @@ from prefect_dispatch.stores.s3_patience import S3Patience
 from prefect_dispatch.stores.s3_place import S3Place
 from support.s3.access import new_url, store_at
 from support.s3.server import Server, serve
+from support.waiting import until
 
 BRIEF = S3Patience(timedelta(seconds=1), timedelta(seconds=1))
 TOKEN = "token-of-the-tests"
@@ -59,6 +64,37 @@ def answering(answer: bytes | None, host: str = "127.0.0.1") -> Iterator[tuple[s
         thread.join(5)
         for connection in held:
             connection.close()
+
+
+SERVING = """
+import pathlib, sys, time
+from support.s3.server import serve
+with serve(sys.argv[1], pathlib.Path(sys.argv[2])) as server:
+    print(server.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("kind", ["seaweed", "nanio"])
+def test_a_server_of_the_tests_ends_with_a_test_run_that_is_killed(kind: str, tmp_path: Path) -> None:
+    # given a test run that has a server
+    environment = {**os.environ, "PYTHONPATH": str(Path(support.__file__).parents[1])}
+    program = [sys.executable, "-c", SERVING, kind, str(tmp_path / "server")]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, env=environment) as run:
+        assert run.stdout is not None
+        server = int(run.stdout.readline())
+        # when the run is killed
+        run.kill()
+    # then its server is gone too
+    until(lambda: not is_running(server), "the server is gone")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie that somebody has yet to reap."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 def test_a_server_that_ignores_the_condition_is_refused_at_first_use(tmp_path: Path) -> None:
