@@ -26,7 +26,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.model.state import LineageState, SubmissionState
 from prefect_dispatch.schedulers.local import LocalScheduler
-from prefect_dispatch.stores.s3_access import use_access
+from prefect_dispatch.stores.s3_accesses import use_access
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record
@@ -35,6 +35,7 @@ from support.deployed import Deployed, Worker, deploy
 from support.environment import environment_without
 from support.s3.access import access_to, new_url
 from support.s3.server import Server
+from support.tied import tied
 
 PATIENCE = 120.0
 _LEFT_OPEN = r"ignore:Exception ignored in. <(function _SelectorTransport|socket\.socket):"
@@ -77,9 +78,10 @@ class PrefectServer:
         return f"http://127.0.0.1:{self._port}/api"
 
     def start(self) -> None:
+        prefect = (sys.executable, "-m", "prefect")
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port)],
+                tied(*prefect, "server", "start", "--host", "127.0.0.1", "--port", str(self._port)),
                 env=clean_environment(PREFECT_HOME=str(self._home)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

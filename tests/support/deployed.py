@@ -19,6 +19,7 @@ from prefect.deployments.runner import EntrypointType
 from prefect.exceptions import ObjectAlreadyExists
 
 from prefect_dispatch.flows.supervise import supervise
+from support.tied import tied
 
 T = TypeVar("T")
 PATIENCE = 180.0
@@ -54,9 +55,10 @@ class Worker:
         return (self._home / "worker.log").read_text(errors="replace")
 
     def start(self) -> None:
+        prefect = (sys.executable, "-m", "prefect")
         with (self._home / "worker.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--install-policy", "never"],
+                tied(*prefect, "worker", "start", "--pool", POOL, "--install-policy", "never"),
                 cwd=self._home,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,

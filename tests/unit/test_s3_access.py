@@ -7,15 +7,11 @@ from pathlib import Path
 import pytest
 
 from prefect_dispatch.errors import StoreUnreachable, UsageError
-from prefect_dispatch.stores.s3_access import (
-    Credentials,
-    S3Access,
-    access_for,
-    access_of_environment,
-    check_endpoint,
-    use_access,
-    variables_for,
-)
+from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_accesses import access_for, use_access, variables_for
+from prefect_dispatch.stores.s3_credentials import Credentials
+from prefect_dispatch.stores.s3_endpoint import check_endpoint
+from prefect_dispatch.stores.s3_environment import access_of_environment
 
 KEYS = {"AWS_ACCESS_KEY_ID": "one", "AWS_SECRET_ACCESS_KEY": "two"}
 

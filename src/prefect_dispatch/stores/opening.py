@@ -60,7 +60,7 @@ def _open_bucket(location: str) -> S3Store:
         )
     _find_libraries()
     from prefect_dispatch.stores.s3 import S3Store
-    from prefect_dispatch.stores.s3_access import access_for
+    from prefect_dispatch.stores.s3_accesses import access_for
     from prefect_dispatch.stores.s3_place import S3Place
 
     return S3Store(S3Place.parse(location), access_for(location))

@@ -125,6 +125,7 @@ def _describe_silence(error: BaseException, text: str) -> str:
         ("error decoding response body", "its answer broke off"),
         ("end of file before message", "its answer broke off"),
         ("connection closed", "its answer broke off"),
+        ("remote end closed", "its answer broke off"),
     ):
         if word in lower:
             return told

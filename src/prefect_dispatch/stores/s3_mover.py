@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
-import time
 from functools import partial
 from typing import Any, Awaitable, Callable, List, Optional, Sequence, Tuple
 
@@ -17,7 +16,9 @@ from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.s3_digests import Digests, digests_of, prove
 from prefect_dispatch.stores.s3_errors import Meaning, failure_of
-from prefect_dispatch.stores.s3_requests import S3Requests, Tries
+from prefect_dispatch.stores.s3_progress import Progress
+from prefect_dispatch.stores.s3_requests import S3Requests
+from prefect_dispatch.stores.s3_tries import Tries
 from prefect_dispatch.stores.transfer import Direction, Report, Transfer
 
 PART = 16 * 2**20
@@ -44,7 +45,8 @@ class S3Mover:
 
     def __init__(self, requests: S3Requests) -> None:
         self._requests = requests
-        self._stall_seconds = _STALLED * requests.access.patience.request.total_seconds()
+        self._bucket = requests.bucket
+        self._stall_seconds = _STALLED * requests.bucket.access.patience.request.total_seconds()
 
     def upload(
         self, path: str, sources: Sequence[Tuple[SavedFile, str, Opened]], report: Report
@@ -61,7 +63,7 @@ class S3Mover:
             Absent: a file is gone, or changed while it was sent.
             StoreError: the server failed; what arrived is nowhere taken for a save.
         """
-        progress = _Progress(Transfer(Direction.UPLOAD, path, 0, sum(file.size for file, _, _ in sources)), report)
+        progress = Progress(Transfer(Direction.UPLOAD, path, 0, sum(file.size for file, _, _ in sources)), report)
 
         async def send(file: SavedFile, key: str, opened: Opened) -> SavedFile:
             descriptor = opened()
@@ -85,11 +87,11 @@ class S3Mover:
             Absent: an object is not there, or is not what its entry says.
             StoreError: the server failed.
         """
-        progress = _Progress(Transfer(Direction.DOWNLOAD, path, 0, sum(file.size for file, _, _ in targets)), report)
+        progress = Progress(Transfer(Direction.DOWNLOAD, path, 0, sum(file.size for file, _, _ in targets)), report)
         works = [(file.size, partial(self._fetch, file, key, target, progress)) for file, key, target in targets]
         self._run(works, progress)
 
-    async def _send(self, descriptor: int, file: SavedFile, key: str, progress: _Progress) -> SavedFile:
+    async def _send(self, descriptor: int, file: SavedFile, key: str, progress: Progress) -> SavedFile:
         part = part_size(file.size)
         loop = asyncio.get_running_loop()
         digesting = loop.run_in_executor(None, digests_of, descriptor, file.size, part)
@@ -97,7 +99,7 @@ class S3Mover:
 
         async def put(filesystem: Any) -> None:
             reach("s3.send")
-            with progress.of(file.size) as callback:
+            with progress.file() as callback:
                 await filesystem._put_file(
                     place,
                     self._address(key),
@@ -127,13 +129,13 @@ class S3Mover:
         try:
             found = self._requests.look(key)
         except Absent:
-            raise StoreError(f"{self._requests.describe(key)} is not there although it was just created") from None
+            raise StoreError(f"{self._bucket.describe(key)} is not there although it was just created") from None
         if found.size != file.size or not prove(found.tag, digests, lambda: self._requests.chunks(key)):
-            raise Exists(f"{self._requests.describe(key)} is there with other bytes")
+            raise Exists(f"{self._bucket.describe(key)} is there with other bytes")
 
-    async def _fetch(self, file: SavedFile, key: str, target: str, progress: _Progress) -> None:
+    async def _fetch(self, file: SavedFile, key: str, target: str, progress: Progress) -> None:
         async def get(filesystem: Any) -> None:
-            with progress.of(file.size) as callback:
+            with progress.file() as callback:
                 await filesystem._get_file(
                     self._address(key), target, callback=callback, chunksize=PART, max_concurrency=_PARTS_AT_ONCE
                 )
@@ -149,11 +151,11 @@ class S3Mover:
 
     async def _try(self, move: Callable[[Any], Awaitable[None]], key: str, may_exist: bool) -> None:
         """Move a file, again where it failed and its time is not over."""
-        tries = Tries(self._requests.access)
+        tries = Tries(self._bucket.access)
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await move(self._requests.access.filesystem())
+                await move(self._bucket.access.filesystem())
                 return
             except DispatchError:
                 raise
@@ -161,15 +163,12 @@ class S3Mover:
                 failure = failure_of(error)
             if failure.meaning is Meaning.EXISTS and may_exist:
                 return
-            again = failure.meaning in (Meaning.UNANSWERED, Meaning.CONFLICT)
-            if failure.meaning is Meaning.DENIED and await loop.run_in_executor(None, tries.may_renew):
-                continue
-            if not again or not await loop.run_in_executor(None, tries.wait):
-                self._requests.refuse(failure, key)
+            if not await loop.run_in_executor(None, tries.again, failure):
+                self._bucket.refuse(failure, key)
 
-    def _run(self, works: Sequence[Tuple[int, Callable[[], Awaitable[Any]]]], progress: _Progress) -> List[Any]:
+    def _run(self, works: Sequence[Tuple[int, Callable[[], Awaitable[Any]]]], progress: Progress) -> List[Any]:
         """Do all of it in s3fs' own loop, and wait here: what is reported is reported by this thread."""
-        loop = self._requests.access.filesystem().loop
+        loop = self._bucket.access.filesystem().loop
 
         async def all_of_it() -> List[Any]:
             large, small = asyncio.Semaphore(1), asyncio.Semaphore(_SMALL_AT_ONCE)
@@ -198,7 +197,7 @@ class S3Mover:
                 if progress.stands_still_for > self._stall_seconds:
                     raise StoreError(
                         f"{progress.words} stands still since {self._stall_seconds:g}s; whether the server at "
-                        f"{self._requests.access.endpoint} is there is not known, try again"
+                        f"{self._bucket.access.endpoint} is there is not known, try again"
                     )
                 progress.report()
         finally:
@@ -207,70 +206,13 @@ class S3Mover:
         return done
 
     def _address(self, key: str) -> str:
-        return f"{self._requests.bucket}/{key}"
+        return f"{self._bucket.name}/{key}"
 
 
 def part_size(size: int) -> int:
     """The size of the parts that a file of this size is sent in."""
     least = -(-size // MOST_PARTS)
     return max(PART, -(-least // 2**20) * 2**20)
-
-
-class _Progress:
-    """How far a transfer is, added up over its files and parts."""
-
-    def __init__(self, transfer: Transfer, report: Report) -> None:
-        self._transfer = transfer
-        self._report = report
-        self._done = 0
-        self._moved = time.monotonic()
-        self._reported = time.monotonic()
-
-    @property
-    def words(self) -> str:
-        return f"the {self._transfer.direction.value} of {self._transfer.path}"
-
-    @property
-    def stands_still_for(self) -> float:
-        return time.monotonic() - self._moved
-
-    def of(self, size: int) -> _Callback:
-        """What s3fs tells about one file."""
-        return _Callback(self.add)
-
-    def add(self, count: int) -> None:
-        self._done += count
-        self._moved = time.monotonic()
-
-    def report(self, last: bool = False) -> None:
-        now = time.monotonic()
-        if last or now - self._reported >= 1.0:
-            self._reported = now
-            told = self._transfer
-            done = told.total if last else min(self._done, told.total)
-            self._report(Transfer(told.direction, told.path, done, told.total))
-
-
-class _Callback:
-    """What s3fs calls as it moves one file; what a failed try has moved is taken back."""
-
-    def __init__(self, add: Callable[[int], None]) -> None:
-        self._add = add
-        self._count = 0
-
-    def __enter__(self) -> _Callback:
-        return self
-
-    def __exit__(self, kind: object, error: Optional[BaseException], traceback: object) -> None:
-        if error is not None:
-            self._add(-self._count)
-
-    def set_size(self, size: object) -> None:
-        """The size is known already."""
-
-    def relative_update(self, count: int = 1) -> None:
-        self._count += count
-        self._add(count)
 
 
 def _difference(place: str, file: SavedFile) -> Optional[str]:
