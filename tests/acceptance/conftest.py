@@ -232,7 +232,8 @@ class Operator:
         (self.folder / "go").touch()
 
     def objects(self) -> list[ObjectRef]:
-        return [each.object for each in self.state().submissions if each.object is not None]
+        state = self.state()
+        return [each.object for each in (*state.obligations, *state.submissions) if each.object is not None]
 
     def flow_runs(self) -> list[FlowRun]:
         async def ask() -> list[FlowRun]:

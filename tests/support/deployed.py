@@ -18,6 +18,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.deployments.runner import EntrypointType
 from prefect.exceptions import ObjectAlreadyExists
 
+from prefect_dispatch.flows.supersede import supersede
 from prefect_dispatch.flows.supervise import supervise
 from support.tied import tied
 
@@ -93,10 +94,11 @@ async def deploy() -> None:
             await client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
         except ObjectAlreadyExists:
             pass
-    deployment: Any = await supervise.ato_deployment(
-        DEPLOYMENT, work_pool_name=POOL, entrypoint_type=EntrypointType.MODULE_PATH
-    )
-    await deployment.aapply()
+    for flow in (supervise, supersede):
+        deployment: Any = await flow.ato_deployment(
+            DEPLOYMENT, work_pool_name=POOL, entrypoint_type=EntrypointType.MODULE_PATH
+        )
+        await deployment.aapply()
 
 
 class Deployed:
@@ -112,8 +114,17 @@ class Deployed:
 
     def start(self, **fields: Any) -> str:
         """Start a run for the bench's job, from nothing but parameters. Returns its id."""
+        return self._create("supervise", job=self._job(PROGRAM, fields))
+
+    def supersede(self, resume: str | None = None, program: str = PROGRAM, **fields: Any) -> str:
+        """Start a run that supersedes the bench's job. Returns its id."""
+        lineage, job = self._operator.lineage, self._job(program, fields)
+        return self._create("supersede", lineage=lineage, job=job, resume=resume)
+
+    def _job(self, program: str, fields: dict[str, Any]) -> dict[str, Any]:
         operator = self._operator
-        job = {
+        (operator.folder / "program.py").write_text(program)
+        return {
             "lineage": operator.lineage,
             "command": ["python", "program.py"],
             "workdir": str(operator.folder),
@@ -124,9 +135,10 @@ class Deployed:
             "recovery": {"failed": {"action": "hold"}},
             **fields,
         }
-        (operator.folder / "program.py").write_text(PROGRAM)
-        deployment = self.ask("GET", f"/deployments/name/supervise/{DEPLOYMENT}")["id"]
-        return str(self.ask("POST", f"/deployments/{deployment}/create_flow_run", parameters={"job": job})["id"])
+
+    def _create(self, flow: str, **parameters: Any) -> str:
+        deployment = self.ask("GET", f"/deployments/name/{flow}/{DEPLOYMENT}")["id"]
+        return str(self.ask("POST", f"/deployments/{deployment}/create_flow_run", parameters=parameters)["id"])
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
         """Ask the API, and ask again where SQLite was locked, as it is now and then while several runs go on."""

@@ -9,9 +9,9 @@ from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.cli.output import print_json, print_table, say, without_values
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.pictures.tables import identity_table, plan_table
+from prefect_dispatch.supervisor.acceptable import check_acceptable
 from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.identity import identity_of
-from prefect_dispatch.supervisor.opening import check_acceptable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from prefect_dispatch.model.steps import Poll
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
 from prefect_dispatch.supervisor.assemble import supervisor_of
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.drive import ExecutionOver, drive
+from prefect_dispatch.supervisor.drive import ExecutionOver, JobSuperseded, drive
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.stopping import notice_for
 from prefect_dispatch.supervisor.trouble import Trouble
@@ -39,6 +39,8 @@ def see_to_end(asked: Sequence[tuple[Record, LineageState]]) -> int:
             code = max(code, int(result.exit_code))
         elif isinstance(result, BaseException):
             raise result
+        elif isinstance(result, JobSuperseded):
+            say(f"lineage {record.lineage} was superseded meanwhile; its generation is {result.state.generation} now")
         else:
             _tell(record, result)
             wake_carrier(record)
@@ -77,11 +79,13 @@ def _time_to_save(state: LineageState) -> str:
     return "" if notice is None else f"; its program has {describe_duration(notice.period)} to save and exit"
 
 
-async def _drive_all(asked: Sequence[tuple[Record, LineageState]]) -> list[LineageState | BaseException]:
+async def _drive_all(
+    asked: Sequence[tuple[Record, LineageState]],
+) -> list[LineageState | JobSuperseded | BaseException]:
     return await asyncio.gather(*(_drive(record, state) for record, state in asked), return_exceptions=True)
 
 
-async def _drive(record: Record, state: LineageState) -> LineageState:
+async def _drive(record: Record, state: LineageState) -> LineageState | JobSuperseded:
     supervisor = supervisor_of(record, state, SystemClock())
     trouble, waiting = Trouble(record.lineage), Waiting(supervisor)
 
@@ -91,7 +95,7 @@ async def _drive(record: Record, state: LineageState) -> LineageState:
 
     while isinstance(happening := await drive(supervisor, carrier=None, after_each=after_each), ExecutionOver):
         pass
-    return happening.state
+    return happening if isinstance(happening, JobSuperseded) else happening.state
 
 
 def _tell(record: Record, state: LineageState) -> None:

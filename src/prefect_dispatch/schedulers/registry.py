@@ -93,6 +93,14 @@ def signal_of(settings: Mapping[str, Any]) -> CessationSignal | None:
     return LocalCessation(Path(LocalSettings.model_validate(read_settings(settings, Path("/"))).state_folder))
 
 
+def same_queue(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a scheduler of these settings knows the objects of one of those, whatever else differs."""
+    if one == other:
+        return True
+    read = [LocalSettings.model_validate(read_settings(settings, Path("/"))) for settings in (one, other)]
+    return read[0].state_folder == read[1].state_folder
+
+
 def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> str | None:
     """Say what of a job its scheduler would refuse; None when it would take it. Changes nothing.
 

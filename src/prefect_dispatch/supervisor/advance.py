@@ -22,6 +22,7 @@ from prefect_dispatch.model.steps import (
     GiveUp,
     Held,
     NotOpened,
+    Overtaken,
     Poll,
     Requeue,
     Retire,
@@ -83,6 +84,8 @@ class Supervisor:
         root: the lineage's checkpoint root; None where this process cannot reach it.
         clock: the clock.
         reports: what helpers left beside the record, for where the root cannot tell.
+        generation: the one that scheduler and root are those of; once a newer one is open, nothing is done for the
+            lineage but what its own calls owe. None where they are those of every generation.
     """
 
     def __init__(
@@ -92,11 +95,13 @@ class Supervisor:
         root: RootView | None,
         clock: Clock,
         reports: ReportsView | None = None,
+        generation: int | None = None,
     ) -> None:
         self._access = Access(record, scheduler, root, clock, OwnTime(clock), reports)
         self._observer = Observer(self._access)
         self._stopper = Stopper(self._access, self._observer)
         self._submitter = Submitter(self._access, self._stopper)
+        self._generation = generation
         self._last: LineageState | None = record.last
         self._could_read = True
         self._record_trouble = Trouble(record.lineage)
@@ -155,6 +160,8 @@ class Supervisor:
 
     def due(self, state: LineageState) -> Step:
         """What is due for a state that was read, by this process's own time."""
+        if self._generation is not None and state.generation > self._generation:
+            return Overtaken(generation=state.generation)
         return next_step(self._access.time.of(state), self._access.time.now(), self.capabilities)
 
     async def advance(self) -> Advanced:
@@ -178,8 +185,7 @@ class Supervisor:
         before = await self._refresh()
         self._access.record.require_writable()
         own = self._access.time
-        state = own.of(before)
-        step = next_step(state, own.now(), self.capabilities)
+        state, step = own.of(before), self.due(before)
         trouble = ""
         try:
             await self._do(state, step)
@@ -215,7 +221,7 @@ class Supervisor:
         await self.clock.sleep(self.capabilities.poll_interval.total_seconds())
 
     async def append(self, fact: Fact, tell: Tell = warn) -> LineageState:
-        """Append a fact of this process's own that holds whatever was appended meanwhile.
+        """Append a fact of this process's own, to its own generation, that holds whatever was appended meanwhile.
 
         A record that has gone away is waited for. If a store failed so that nobody knows whether the fact is there, it
         may be appended twice.
@@ -230,7 +236,7 @@ class Supervisor:
         """
         while True:
             try:
-                await self._access.append(fact)
+                await self._access.append(fact, self._generation)
                 return await self._refresh(tell)
             except Exists:
                 await self.read(tell)
@@ -261,7 +267,7 @@ class Supervisor:
                 await self._finish(state, step)
             case Done():
                 await asyncio.to_thread(self._access.record.settle_index)
-            case NotOpened():
+            case Overtaken() | NotOpened():
                 pass
 
     async def _poll(self, state: LineageState, step: Poll) -> None:
@@ -272,7 +278,10 @@ class Supervisor:
                 await self._stopper.ask_to_stop(submission, notice_for(state, submission))
         for submission in step.find:
             with _collected(troubles):
-                await self._observer.find(state, submission)
+                await self._observer.find(state, submission, submission in (*step.needs, state.newest))
+        for submission in step.retire:
+            with _collected(troubles):
+                await self._stopper.retire(state, submission)
         with _collected(troubles):
             await self._observer.observe(state, step.observe)
             await self._observer.hold_if_unknown(state, step.needs)

@@ -107,9 +107,9 @@ async def ask_about_holds(
 def ended_object(lineage: str, state: LineageState) -> EndedObject | None:
     """What the open hold is about, as a signal is asked; None where no object is known."""
     opened = state.hold.opened if state.hold is not None else None
-    if opened is None or opened.object is None or opened.n is None or opened.restart is None:
+    if opened is None or opened.object is None or opened.restart is None:
         return None
-    submission = state.submission(state.generation, opened.n)
+    submission = state.submission_of(opened.object)
     if submission is None:
         return None
     run = next((each for each in submission.executions if each.restart == opened.restart), None)

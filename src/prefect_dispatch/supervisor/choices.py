@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from prefect_dispatch.errors import Exists, LineageError, MalformedName
-from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.errors import Exists, LineageError
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.facts import (
     HoldLifted,
@@ -20,6 +19,7 @@ from prefect_dispatch.model.next_step import next_step
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.model.steps import Append
 from prefect_dispatch.supervisor.assemble import root_view_of
+from prefect_dispatch.supervisor.named_save import require_published
 from prefect_dispatch.supervisor.record import Record
 
 REOPENABLE = (Outcome.HOLD_EXPIRED, Outcome.STOPPED, Outcome.FAILED)
@@ -88,7 +88,7 @@ def continue_from(
         LineageError: there is no such publication, or this process cannot see whether there is; or that hold does not
             wait for an answer. Nothing was changed.
     """
-    _require_publication(record, publication)
+    require_published(record.lineage, root_view_of(record.lineage, record.refresh()), publication)
     return _answer(record, hold, Resolution.CONTINUE_FROM, publication, who, note)
 
 
@@ -194,19 +194,3 @@ def _what_became_of(record: Record, hold: str, waiting: HoldOpened | None, asked
     by = f"{last.who or 'a person'}" if last.lifted_by is LiftedBy.PERSON else f"the {last.lifted_by}"
     same = " already" if last.resolution is asked else ""
     return f"hold {hold!r} of {record.lineage!r} was answered{same}, by {by}: {_WORDS[last.resolution]}{now}"
-
-
-def _require_publication(record: Record, name: str) -> None:
-    try:
-        publication = Publication.parse(name)
-    except MalformedName as error:
-        raise LineageError(f"{error}; give a name as dispatch-job list prints it") from None
-    state = record.refresh()
-    view = root_view_of(record.lineage, state)
-    known = view.publications() if view is not None else None
-    if known is None:
-        root = state.opened.root if state.opened is not None else "its root"
-        why = "; ".join(view.faults) if view is not None and view.faults else f"{root} cannot be seen"
-        raise LineageError(f"whether {name} is published cannot be told from here: {why}")
-    if publication not in known:
-        raise LineageError(f"{name} is not published in the root of {record.lineage!r}; see dispatch-job list")
