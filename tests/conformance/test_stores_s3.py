@@ -93,6 +93,22 @@ def test_a_name_with_every_legal_byte_comes_back(store: S3Store) -> None:
         assert ledger.names(after) == [name for name in sorted(NAMES, key=str.encode) if name > after]
 
 
+def test_a_listing_comes_to_its_end_whatever_folders_and_placeholders_lie_there(
+    store: S3Store, s3_server: Server
+) -> None:
+    # given names that sort before and behind a '/', folders in folders, and what consoles put there for a folder
+    names = ["dir/x", "dir-b", "dir.c/y/z", "dir0", "dir/a-b", "dir/a/b", "z/z"]
+    client = s3_server.client()
+    for name in [*names, "", "dir/", "empty/", "zz/"]:
+        client.put_object(Bucket=s3_server.bucket, Key=f"{store.place.key('odd')}/{name}", Body=b"")
+    # when / then
+    start = len(store.place.key("odd")) + 1
+    found = [one.key[start:] for page in store.listings.pages(store.place.key("odd")) for one in page]
+    assert {*names} <= set(found)
+    assert {"dir-b", "dir0"} <= set(store.ledger("odd").names())
+    assert {"dir", "dir.c", "z"} <= set(store.folders("odd"))
+
+
 def test_a_save_with_such_names_moves_there_and_back(execution, managed: ManagedStore) -> None:
     # given a save whose files are named so, with one in a folder of such a name
     root, epoch, attempt, folder = execution

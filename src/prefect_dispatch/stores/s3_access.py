@@ -6,12 +6,14 @@ import threading
 import time
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
 from prefect_dispatch.errors import StoreUnreachable
 from prefect_dispatch.stores.s3_credentials import Credentials
 from prefect_dispatch.stores.s3_endpoint import amazon_endpoint, check_endpoint, has_proxy
+from prefect_dispatch.stores.s3_http import PlainRequests
+from prefect_dispatch.stores.s3_page import ListingPage, query_of
 from prefect_dispatch.stores.s3_patience import S3Patience
 from prefect_dispatch.stores.s3_redirect import redirect_of
 
@@ -65,6 +67,7 @@ class S3Access:
         self._known_since = 0.0
         self._filesystem: Optional[Tuple[Credentials, Any]] = None
         self._stays = False
+        self._plain = PlainRequests(self.patience.request.total_seconds(), authorities, verify)
 
     def __repr__(self) -> str:
         return f"S3Access({self.endpoint!r})"
@@ -110,8 +113,7 @@ class S3Access:
         """
         if self._stays:
             return
-        seconds = self.patience.request.total_seconds()
-        elsewhere = redirect_of(self.endpoint, bucket, seconds, self._authorities, self._verify)
+        elsewhere = redirect_of(self._plain, f"{self.endpoint}/{bucket}")
         if elsewhere is not None:
             raise StoreUnreachable(
                 f"the server at {self.endpoint} sends its clients on to {elsewhere}, where no credentials are sent; if "
@@ -150,6 +152,27 @@ class S3Access:
             retry_config={"max_retries": 0},
         )
         return client
+
+    def page(self, bucket: str, parameters: Mapping[str, str]) -> ListingPage:
+        """One page of a listing, by neither client.
+
+        Args:
+            bucket: the bucket.
+            parameters: those of ListObjectsV2.
+
+        Raises:
+            Garbled: the answer is no page of a listing.
+            Answered: the server says no.
+            OSError: it does not answer.
+        """
+        auth, request = load_library("botocore.auth"), load_library("botocore.awsrequest")
+        own = self.credentials()
+        signer = auth.S3SigV4Auth(
+            load_library("botocore.credentials").Credentials(own.key, own.secret, own.token or None), "s3", self.region
+        )
+        signed = request.AWSRequest("GET", f"{self.endpoint}/{bucket}?{query_of(parameters)}")
+        signer.add_auth(signed)
+        return ListingPage.read(self._plain.ask("GET", signed.url, dict(signed.headers.items())))
 
     def filesystem(self) -> Any:
         """The s3fs file system for saves; another one when the credentials are others."""
