@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import resource
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from prefect_dispatch.errors import Absent, Exists, StoreUnreachable, Unpublishable
+from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable, Unpublishable
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.stores import s3_mover
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.s3 import S3Store
-from prefect_dispatch.stores.s3_digests import digests_of, prove
+from prefect_dispatch.stores.s3_digests import Digests, digests_of, prove
 from prefect_dispatch.stores.s3_managed import ManagedStore
 from prefect_dispatch.stores.s3_mover import PART, part_size
 from prefect_dispatch.stores.transfer import Transfer
@@ -217,6 +221,49 @@ def test_an_import_of_what_is_not_the_manifests_leaves_nothing(
     workplace = Path(managed.workplace)
     assert not (workplace / "meta/other/resume/save.pt").exists()
     assert os.listdir(workplace / "tmp") == []
+
+
+def test_a_disk_that_takes_no_more_at_a_restore_is_told_as_the_disks(execution, managed: ManagedStore) -> None:
+    # given a published save that is larger than a file may be here
+    root, epoch, attempt, folder = execution
+    (folder / "save.pt").write_bytes(bytes(2**20))
+    publication = root.publish(epoch, attempt, f"exec/{attempt}/save.pt", 3)
+    files = root.latest().manifest.files
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, hard))
+    # when it is restored
+    began = time.monotonic()
+    try:
+        with pytest.raises(StoreError, match="File too large") as failure:
+            managed.copy(publication.path, "meta/other/resume/save.pt", files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    # then that is said at once, with the place, and nothing half is there
+    assert managed.workplace in str(failure.value) and time.monotonic() - began < 10
+    assert not isinstance(failure.value, Absent)
+    assert os.listdir(Path(managed.workplace, "tmp")) == []
+
+
+def test_a_file_that_takes_long_to_be_read_here_is_no_transfer_that_stands_still(
+    execution, managed: ManagedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a machine that takes far longer for a file's digest than a transfer may stand still
+    root, epoch, attempt, folder = execution
+    monkeypatch.setattr(s3_mover, "_STALLED", 0.02)
+    real = s3_mover.digests_of
+
+    def slow(descriptor: int, size: int, part: int, moving: Callable[[], None]) -> Digests | None:
+        for _ in range(15):
+            time.sleep(0.1)
+            moving()
+        return real(descriptor, size, part, moving)
+
+    monkeypatch.setattr(s3_mover, "digests_of", slow)
+    (folder / "save.pt").write_bytes(b"weights")
+    # when a save goes there and back, then it does
+    publication = root.publish(epoch, attempt, f"exec/{attempt}/save.pt", 3)
+    managed.copy(publication.path, "meta/other/resume/save.pt", root.latest().manifest.files)
+    assert Path(managed.workplace, "meta/other/resume/save.pt").read_bytes() == b"weights"
 
 
 def test_a_target_that_is_there_is_left_alone(execution, managed: ManagedStore) -> None:

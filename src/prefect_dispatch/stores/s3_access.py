@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from datetime import timedelta
@@ -9,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
-from prefect_dispatch.errors import StoreUnreachable
+from prefect_dispatch.errors import StoreUnreachable, UsageError
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.s3_credentials import Credentials
 from prefect_dispatch.stores.s3_endpoint import amazon_endpoint, check_endpoint, has_proxy
 from prefect_dispatch.stores.s3_http import PlainRequests
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT_REGION = "us-east-1"
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_REGION = re.compile(r"[A-Za-z0-9._-]+\Z")
 _CONNECT = timedelta(seconds=5)
 _FRESH_SECONDS = 60.0
 """For how long credentials are used before their source is looked at again; a file may be renewed at any time."""
@@ -44,7 +47,7 @@ class S3Access:
         patience: how long the server is waited for.
 
     Raises:
-        UsageError: the endpoint is no URL.
+        UsageError: the endpoint is no URL, or the region none.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class S3Access:
         patience: Optional[S3Patience] = None,
     ) -> None:
         self.region = region or DEFAULT_REGION
+        if _REGION.match(self.region) is None:
+            raise UsageError(f"region {printable(self.region, 100)!r} is none; write it as in us-east-1")
         self.endpoint = check_endpoint(endpoint) if endpoint else amazon_endpoint(self.region)
         self.patience = patience or S3Patience()
         self._source = source
@@ -80,14 +85,14 @@ class S3Access:
         """
         with self._lock:
             if self._known is None or time.monotonic() - self._known_since > _FRESH_SECONDS:
-                self._known = self._source(False)
+                self._known = _usable(self._source(False))
                 self._known_since = time.monotonic()
             return self._known
 
     def renew(self) -> bool:
         """Look at the source again, after a request was denied. Answers whether it has other credentials by now."""
         with self._lock:
-            before, self._known = self._known, self._source(True)
+            before, self._known = self._known, _usable(self._source(True))
             self._known_since = time.monotonic()
             return self._known != before
 
@@ -204,6 +209,21 @@ class S3Access:
                 made.retries = 1  # The transfer itself is tried again, as a whole.
                 self._filesystem = (credentials, made)
             return self._filesystem[1]
+
+
+def _usable(credentials: Credentials) -> Credentials:
+    """Return credentials that a request can carry.
+
+    Raises:
+        StoreUnreachable: they hold what no header may, such as the end of the line of a file that they were read from.
+    """
+    for what, value in (("key", credentials.key), ("secret key", credentials.secret), ("token", credentials.token)):
+        if not (value.isascii() and value.isprintable()):
+            raise StoreUnreachable(
+                f"the {what} of the credentials of S3 holds a character that no request can carry, such as a newline "
+                "at its end; write it anew"
+            )
+    return credentials
 
 
 def load_library(name: str) -> Any:

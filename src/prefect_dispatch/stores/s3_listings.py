@@ -9,7 +9,7 @@ from prefect_dispatch.errors import DispatchError, StoreError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.stores.s3_access import load_library
 from prefect_dispatch.stores.s3_bucket import S3Bucket
-from prefect_dispatch.stores.s3_errors import Garbled, failure_of
+from prefect_dispatch.stores.s3_errors import Garbled, failure_of, is_panic
 from prefect_dispatch.stores.s3_page import ListingPage
 from prefect_dispatch.stores.s3_tries import Tries
 
@@ -79,7 +79,9 @@ class S3Listings:
                 continue
             except DispatchError:
                 raise
-            except Exception as error:
+            except BaseException as error:
+                if not isinstance(error, Exception) and not is_panic(error):
+                    raise
                 # What came so far stands: the next try begins behind it.
                 failure = failure_of(error)
             if not tries.again(failure):

@@ -292,6 +292,16 @@ EXPIRED = Answer(400, "ExpiredToken")
 SKEWED = Answer(403, "RequestTimeTooSkewed")
 NO_BUCKET = Answer(404, "NoSuchBucket")
 ERROR_IN_200 = Answer(200, "InternalError")
+
+
+def tag_of_its_own(exchange: Exchange) -> None:
+    """The server's tag says nothing about the bytes, as where a key management service encrypts them."""
+    response = exchange.forward()
+    kept = tuple(each for each in response.headers if each[0].lower() != "etag")
+    exchange.send(replace(response, headers=(*kept, ("ETag", '"of-another-kind"'))).head())
+    exchange.keeps_connection = True
+
+
 LOGIN_PAGE = Text(b"<!DOCTYPE html><html><body>Please log in</body></html>", "text/html")
 """What a portal or a proxy answers in the server's place."""
 ERROR_IN_200_SERVED = Answer(200, "InternalError", served=True)
