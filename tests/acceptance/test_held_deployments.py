@@ -111,8 +111,8 @@ def test_a_run_goes_on_whoever_lifted_its_hold_and_whatever_was_killed_behind_it
     record = expired.record()
     hold = record.refresh().hold.opened.hold
     record.append(HoldLifted(hold=hold, lifted_by=LiftedBy.EXPIRY, resolution=Resolution.EXPIRE))
-    polled = poll(killed, str(killed.runs), str(expired.runs))
-    again = poll(killed, str(killed.runs), str(expired.runs))
+    polled = poll(killed, killed.root, expired.root)
+    again = poll(killed, killed.root, expired.root)
     # then
     assert f"flow run {runs['command']} goes on" in resumed.stdout
     assert f"killed goes on: hold {killed.facts('hold_opened')[0].hold} is lifted by ada" in polled.stdout, (

@@ -22,7 +22,8 @@ def call_supervise(operator) -> subprocess.Popen[bytes]:
         "lineage": operator.lineage,
         "command": ["python", "program.py"],
         "workdir": str(operator.folder),
-        "store": {"root": str(operator.runs)},
+        "store": {"root": operator.root},
+        "workplace": str(operator.folder / "workplaces"),
         "scheduler": {"type": "local", "state_folder": str(operator.folder / "state"), "linger": "60s"},
         "saves": {"kind": "marker"},
         "watch_interval": "100ms",
@@ -60,7 +61,7 @@ def test_a_function_waits_as_a_process_for_the_form_and_for_the_command_line(ope
     assert lifted.returncode == 0, lifted.stderr
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Completed succeeded"), done.stdout
-    assert f"prefect-dispatch resume digits --store {operator.runs} --run-again" in done.stderr
+    assert f"prefect-dispatch resume digits --store {operator.root} --run-again" in done.stderr
     assert f"/runs/flow-run/{run}" in done.stderr
     assert operator.carriers() == [run]
     lifts = operator.facts("hold_lifted")

@@ -128,7 +128,8 @@ class Deployed:
             "lineage": operator.lineage,
             "command": ["python", "program.py"],
             "workdir": str(operator.folder),
-            "store": {"root": str(operator.runs)},
+            "store": {"root": operator.root},
+            "workplace": str(operator.folder / "workplaces"),
             "scheduler": {"type": "local", "state_folder": str(operator.folder / "state"), "linger": "60s"},
             "saves": {"kind": "marker"},
             "watch_interval": "100ms",
@@ -207,7 +208,7 @@ def poll(operator: Any, *stores: str) -> subprocess.CompletedProcess[str]:
         "print(asyncio.run(poll_cessation(stores=sys.argv[1:], return_state=True)).message)\n"
     )
     return subprocess.run(
-        [sys.executable, "-c", text, *(stores or [str(operator.runs)])],
+        [sys.executable, "-c", text, *(stores or [operator.root])],
         cwd=operator.folder,
         env=operator.environment(),
         capture_output=True,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
-from prefect_dispatch.errors import StoreUnreachable
+from prefect_dispatch.errors import StoreUnreachable, UsageError
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.s3_credentials import Credentials
 from prefect_dispatch.stores.s3_endpoint import amazon_endpoint, check_endpoint, has_proxy
+from prefect_dispatch.stores.s3_http import PlainRequests
+from prefect_dispatch.stores.s3_page import ListingPage, query_of
 from prefect_dispatch.stores.s3_patience import S3Patience
 from prefect_dispatch.stores.s3_redirect import redirect_of
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT_REGION = "us-east-1"
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_REGION = re.compile(r"[A-Za-z0-9._-]+\Z")
 _CONNECT = timedelta(seconds=5)
 _FRESH_SECONDS = 60.0
 """For how long credentials are used before their source is looked at again; a file may be renewed at any time."""
@@ -42,7 +47,7 @@ class S3Access:
         patience: how long the server is waited for.
 
     Raises:
-        UsageError: the endpoint is no URL.
+        UsageError: the endpoint is no URL, or the region none.
     """
 
     def __init__(
@@ -55,6 +60,8 @@ class S3Access:
         patience: Optional[S3Patience] = None,
     ) -> None:
         self.region = region or DEFAULT_REGION
+        if _REGION.match(self.region) is None:
+            raise UsageError(f"region {printable(self.region, 100)!r} is none; write it as in us-east-1")
         self.endpoint = check_endpoint(endpoint) if endpoint else amazon_endpoint(self.region)
         self.patience = patience or S3Patience()
         self._source = source
@@ -65,6 +72,7 @@ class S3Access:
         self._known_since = 0.0
         self._filesystem: Optional[Tuple[Credentials, Any]] = None
         self._stays = False
+        self._plain = PlainRequests(self.patience.request.total_seconds(), authorities, verify)
 
     def __repr__(self) -> str:
         return f"S3Access({self.endpoint!r})"
@@ -77,14 +85,14 @@ class S3Access:
         """
         with self._lock:
             if self._known is None or time.monotonic() - self._known_since > _FRESH_SECONDS:
-                self._known = self._source(False)
+                self._known = _usable(self._source(False))
                 self._known_since = time.monotonic()
             return self._known
 
     def renew(self) -> bool:
         """Look at the source again, after a request was denied. Answers whether it has other credentials by now."""
         with self._lock:
-            before, self._known = self._known, self._source(True)
+            before, self._known = self._known, _usable(self._source(True))
             self._known_since = time.monotonic()
             return self._known != before
 
@@ -110,8 +118,7 @@ class S3Access:
         """
         if self._stays:
             return
-        seconds = self.patience.request.total_seconds()
-        elsewhere = redirect_of(self.endpoint, bucket, seconds, self._authorities, self._verify)
+        elsewhere = redirect_of(self._plain, f"{self.endpoint}/{bucket}")
         if elsewhere is not None:
             raise StoreUnreachable(
                 f"the server at {self.endpoint} sends its clients on to {elsewhere}, where no credentials are sent; if "
@@ -151,6 +158,27 @@ class S3Access:
         )
         return client
 
+    def page(self, bucket: str, parameters: Mapping[str, str]) -> ListingPage:
+        """One page of a listing, by neither client.
+
+        Args:
+            bucket: the bucket.
+            parameters: those of ListObjectsV2.
+
+        Raises:
+            Garbled: the answer is no page of a listing.
+            Answered: the server says no.
+            OSError: it does not answer.
+        """
+        auth, request = load_library("botocore.auth"), load_library("botocore.awsrequest")
+        own = self.credentials()
+        signer = auth.S3SigV4Auth(
+            load_library("botocore.credentials").Credentials(own.key, own.secret, own.token or None), "s3", self.region
+        )
+        signed = request.AWSRequest("GET", f"{self.endpoint}/{bucket}?{query_of(parameters)}")
+        signer.add_auth(signed)
+        return ListingPage.read(self._plain.ask("GET", signed.url, dict(signed.headers.items())))
+
     def filesystem(self) -> Any:
         """The s3fs file system for saves; another one when the credentials are others."""
         credentials = self.credentials()
@@ -181,6 +209,21 @@ class S3Access:
                 made.retries = 1  # The transfer itself is tried again, as a whole.
                 self._filesystem = (credentials, made)
             return self._filesystem[1]
+
+
+def _usable(credentials: Credentials) -> Credentials:
+    """Return credentials that a request can carry.
+
+    Raises:
+        StoreUnreachable: they hold what no header may, such as the end of the line of a file that they were read from.
+    """
+    for what, value in (("key", credentials.key), ("secret key", credentials.secret), ("token", credentials.token)):
+        if not (value.isascii() and value.isprintable()):
+            raise StoreUnreachable(
+                f"the {what} of the credentials of S3 holds a character that no request can carry, such as a newline "
+                "at its end; write it anew"
+            )
+    return credentials
 
 
 def load_library(name: str) -> Any:

@@ -8,7 +8,7 @@ from prefect_dispatch.errors import Absent, DispatchError, StoreError, StoreUnre
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_credentials import Credentials
-from prefect_dispatch.stores.s3_errors import Failure, Meaning, failure_of
+from prefect_dispatch.stores.s3_errors import Failure, Meaning, failure_of, is_panic
 from prefect_dispatch.stores.s3_tries import Tries
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ class S3Bucket:
                 return
             except DispatchError:
                 raise
-            except Exception as error:
+            except BaseException as error:
+                if not isinstance(error, Exception) and not is_panic(error):
+                    raise
                 failure = failure_of(error)
             if failure.meaning not in (Meaning.DENIED, Meaning.NO_BUCKET):
                 yield failure

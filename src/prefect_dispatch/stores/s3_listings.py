@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Iterator, List, NoReturn, Sequence, Set, Tuple
+from typing import Any, Iterator, List, Mapping, NoReturn, Set, Tuple
 
 from prefect_dispatch.errors import DispatchError, StoreError
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.stores.s3_access import load_library
 from prefect_dispatch.stores.s3_bucket import S3Bucket
-from prefect_dispatch.stores.s3_errors import failure_of
+from prefect_dispatch.stores.s3_errors import Garbled, failure_of, is_panic
+from prefect_dispatch.stores.s3_page import ListingPage
 from prefect_dispatch.stores.s3_tries import Tries
-
-if TYPE_CHECKING:
-    from obstore import ListResult, ObjectMeta
 
 PAGE = 1000
 """How many keys one answer to a listing has."""
+_NOT_ALL = "it lists what it did not list before"
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,7 @@ class S3Listings:
         last = after
         tries = Tries(self._bucket.access)
         while True:
+            before = last
             try:
                 for page in obstore.list(self._bucket.client(), folder or None, offset=last or None, chunk_size=PAGE):
                     listed = [listed_of(one) for one in page]
@@ -74,10 +72,16 @@ class S3Listings:
                         self._refuse_repetition(folder)
                     last = listed[-1].key
                     yield listed
-                return
+                if not self._has_more(folder, last):
+                    return
+                if last == before:
+                    raise Garbled(_NOT_ALL)
+                continue
             except DispatchError:
                 raise
-            except Exception as error:
+            except BaseException as error:
+                if not isinstance(error, Exception) and not is_panic(error):
+                    raise
                 # What came so far stands: the next try begins behind it.
                 failure = failure_of(error)
             if not tries.again(failure):
@@ -90,15 +94,20 @@ class S3Listings:
         def list_all() -> List[str]:
             keys: List[str] = []
             begun: Set[str] = set()
-            for page in obstore.list(self._bucket.client(), folder or None, chunk_size=PAGE):
-                if page:
-                    # Told at once: a server that sends one page over and over never comes to an end.
-                    begins = page[0]["path"]
-                    if begins in begun:
-                        self._refuse_repetition(folder)
-                    begun.add(begins)
-                    keys += [one["path"] for one in page]
-            return keys
+            while True:
+                before, last = len(keys), keys[-1] if keys else ""
+                for page in obstore.list(self._bucket.client(), folder or None, offset=last or None, chunk_size=PAGE):
+                    if page:
+                        # Told at once: a server that sends one page over and over never comes to an end.
+                        begins = page[0]["path"]
+                        if begins in begun:
+                            self._refuse_repetition(folder)
+                        begun.add(begins)
+                        keys += [one["path"] for one in page]
+                if not self._has_more(folder, keys[-1] if keys else ""):
+                    return keys
+                if len(keys) == before:
+                    raise Garbled(_NOT_ALL)
 
         keys = self._bucket.ask(list_all, folder)
         if len(set(keys)) != len(keys):
@@ -107,32 +116,53 @@ class S3Listings:
 
     def children(self, folder: str) -> Tuple[List[str], List[str]]:
         """The keys of the objects, and of the folders, that lie in a folder itself."""
-        obstore = load_library("obstore")
-        patience = self._bucket.access.patience
-        seconds = (patience.request + patience.retry).total_seconds()
 
-        async def list_all() -> ListResult[Sequence[ObjectMeta]]:
-            return await asyncio.wait_for(
-                obstore.list_with_delimiter_async(self._bucket.client(), folder or None), seconds
-            )
+        def list_all() -> Tuple[List[str], List[str]]:
+            objects: List[str] = []
+            folders: List[str] = []
+            behind: List[str] = [""]
+            while True:
+                page = self._page({"prefix": _prefix(folder), "delimiter": "/", "continuation-token": behind[-1]})
+                objects += page.keys
+                folders += [prefix.rstrip("/") for prefix in page.prefixes]
+                if not page.behind:
+                    return objects, folders
+                if page.behind in behind:
+                    self._refuse_repetition(folder)
+                behind.append(page.behind)
 
-        def list_within() -> ListResult[Sequence[ObjectMeta]]:
-            # The client goes from page to page by itself, and a server whose pages repeat has no last one. A thread,
-            # since our caller may be in a loop of its own.
-            try:
-                with ThreadPoolExecutor(1) as pool:
-                    return pool.submit(asyncio.run, list_all()).result()
-            except asyncio.TimeoutError:
-                raise StoreError(
-                    f"the listing of {self._bucket.describe(folder)} has no end after {seconds:g}s; "
-                    "whether the server repeats itself is not known, try again"
-                ) from None
+        objects, folders = self._bucket.ask(list_all, folder)
+        if len(set(objects)) != len(objects) or len(set(folders)) != len(folders):
+            self._refuse_repetition(folder)
+        return [key for key in objects if not key.endswith("/")], folders
 
-        found = self._bucket.ask(list_within, folder)
-        return [str(one["path"]) for one in found["objects"]], [str(prefix) for prefix in found["common_prefixes"]]
+    def _has_more(self, folder: str, last: str) -> bool:
+        """Whether there is a key behind the last one that was listed, by what the server itself says."""
+        after = last or _prefix(folder)
+        asked: Set[str] = set()
+        while True:
+            asked.add(after)
+            page = self._page({"prefix": _prefix(folder), "start-after": after, "max-keys": "1"})
+            if not page.keys:
+                return False
+            if page.keys[0] in asked:
+                self._refuse_repetition(folder)
+            after = page.keys[0]
+            # What some tools put there for a folder; obstore does not tell it from a name.
+            if not after.endswith("/"):
+                return True
+
+    def _page(self, parameters: Mapping[str, str]) -> ListingPage:
+        # Makes sure first that no credentials go elsewhere.
+        self._bucket.client()
+        return self._bucket.access.page(self._bucket.name, parameters)
 
     def _refuse_repetition(self, folder: str) -> NoReturn:
         raise StoreError(f"the listing of {self._bucket.describe(folder)} repeats itself; use another server")
+
+
+def _prefix(folder: str) -> str:
+    return f"{folder}/" if folder else ""
 
 
 def listed_of(found: Any) -> Listed:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import errno
 import os
 from functools import partial
-from typing import Any, Awaitable, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Awaitable, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from prefect_dispatch.errors import Absent, DispatchError, Exists, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.s3_digests import Digests, digests_of, prove
-from prefect_dispatch.stores.s3_errors import Meaning, failure_of
+from prefect_dispatch.stores.s3_errors import Garbled, Meaning, failure_of
 from prefect_dispatch.stores.s3_progress import Progress
 from prefect_dispatch.stores.s3_requests import S3Requests
 from prefect_dispatch.stores.s3_tries import Tries
@@ -31,6 +32,8 @@ _SMALL_AT_ONCE = 8
 _STALLED = 10
 """For how many times the patience of one request a transfer may stand still."""
 _TICK = 0.5
+_OWN_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ENAMETOOLONG)
+"""What no connection to a server fails with: the disk under a file that is read or written here does."""
 
 Opened = Callable[[], int]
 """Opens a file of a save for reading."""
@@ -94,7 +97,7 @@ class S3Mover:
     async def _send(self, descriptor: int, file: SavedFile, key: str, progress: Progress) -> SavedFile:
         part = part_size(file.size)
         loop = asyncio.get_running_loop()
-        digesting = loop.run_in_executor(None, digests_of, descriptor, file.size, part)
+        digesting = loop.run_in_executor(None, digests_of, descriptor, file.size, part, progress.beat)
         place = f"/proc/self/fd/{descriptor}"
 
         async def put(filesystem: Any) -> None:
@@ -117,10 +120,10 @@ class S3Mover:
         status = os.fstat(descriptor)
         if digests is None or (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
             raise Absent(f"{file.path or 'it'} was written to while it was sent")
-        await loop.run_in_executor(None, self._prove, key, file, digests)
+        await loop.run_in_executor(None, self._prove, key, file, digests, progress)
         return SavedFile(file.path, file.size, file.mtime_ns, None, file.digest, digests.sha256)
 
-    def _prove(self, key: str, file: SavedFile, digests: Digests) -> None:
+    def _prove(self, key: str, file: SavedFile, digests: Digests, progress: Progress) -> None:
         """Find out that the object has the bytes that were read here.
 
         Raises:
@@ -130,7 +133,13 @@ class S3Mover:
             found = self._requests.look(key)
         except Absent:
             raise StoreError(f"{self._bucket.describe(key)} is not there although it was just created") from None
-        if found.size != file.size or not prove(found.tag, digests, lambda: self._requests.chunks(key)):
+
+        def read() -> Iterator[bytes]:
+            for chunk in self._requests.chunks(key, found.size):
+                progress.beat()
+                yield chunk
+
+        if found.size != file.size or not prove(found.tag, digests, read):
             raise Exists(f"{self._bucket.describe(key)} is there with other bytes")
 
     async def _fetch(self, file: SavedFile, key: str, target: str, progress: Progress) -> None:
@@ -142,7 +151,7 @@ class S3Mover:
 
         for last in (False, True):
             await self._try(get, key, may_exist=False)
-            wrong = await asyncio.get_running_loop().run_in_executor(None, _difference, target, file)
+            wrong = await asyncio.get_running_loop().run_in_executor(None, _difference, target, file, progress.beat)
             if wrong is None:
                 os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
                 return
@@ -159,7 +168,15 @@ class S3Mover:
                 return
             except DispatchError:
                 raise
+            except KeyError as error:
+                # s3fs takes it for granted that an answer which is a success has them.
+                if error.args[:1] not in (("UploadId",), ("ETag",)):
+                    raise
+                failure = failure_of(Garbled(f"it answered without {error.args[0]}"))
             except Exception as error:
+                # s3fs tells what a server answered as an error number too, and what it was made from.
+                if isinstance(error, OSError) and error.errno in _OWN_ERRORS and error.__cause__ is None:
+                    raise
                 failure = failure_of(error)
             if failure.meaning is Meaning.EXISTS and may_exist:
                 return
@@ -215,7 +232,7 @@ def part_size(size: int) -> int:
     return max(PART, -(-least // 2**20) * 2**20)
 
 
-def _difference(place: str, file: SavedFile) -> Optional[str]:
+def _difference(place: str, file: SavedFile, moving: Callable[[], None]) -> Optional[str]:
     """How a downloaded file differs from its entry."""
     size = os.stat(place).st_size
     if size != file.size:
@@ -224,7 +241,7 @@ def _difference(place: str, file: SavedFile) -> Optional[str]:
         return None
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        digests = digests_of(descriptor, size, 0)
+        digests = digests_of(descriptor, size, 0, moving)
     finally:
         os.close(descriptor)
     return (

@@ -25,7 +25,7 @@ class Progress:
 
     @property
     def stands_still_for(self) -> float:
-        """For how many seconds nothing of it has moved."""
+        """For how many seconds nothing has moved, and nothing was read."""
         return time.monotonic() - self._moved
 
     def file(self) -> FileProgress:
@@ -35,6 +35,10 @@ class Progress:
     def add(self, count: int) -> None:
         """Bytes have moved; less than none where a try failed."""
         self._done += count
+        self._moved = time.monotonic()
+
+    def beat(self) -> None:
+        """It goes on here, though nothing moves: a large file takes long to read."""
         self._moved = time.monotonic()
 
     def report(self, last: bool = False) -> None:

@@ -6,33 +6,16 @@ other hosts, but not from another port of the same one, and behind a proxy not a
 
 from __future__ import annotations
 
-import ssl
-import urllib.error
-import urllib.request
-from typing import Any, Optional
+from typing import Optional
 from urllib.parse import urljoin, urlsplit
 
 from prefect_dispatch.format.printable import printable
+from prefect_dispatch.stores.s3_errors import Answered
+from prefect_dispatch.stores.s3_http import PlainRequests
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows nothing."""
-
-    def redirect_request(self, *of: Any) -> None:
-        """Leave it at the answer that says so."""
-
-
-def redirect_of(
-    endpoint: str, bucket: str, seconds: float, authorities: str = "", verify: bool = True
-) -> Optional[str]:
-    """Ask a server for a bucket, without credentials, and see where it sends its clients.
-
-    Args:
-        endpoint: its URL.
-        bucket: the bucket.
-        seconds: how long it may take.
-        authorities: a file of certificate authorities to trust; empty for those of the system.
-        verify: whether the server's certificate is looked at.
+def redirect_of(requests: PlainRequests, url: str) -> Optional[str]:
+    """Ask a server without credentials, and see where it sends its clients.
 
     Returns:
         The URL of the other server; None where this one answers itself, whatever it says.
@@ -40,21 +23,11 @@ def redirect_of(
     Raises:
         OSError: it did not answer.
     """
-    url = f"{endpoint}/{bucket}"
-    handlers: Any = [_Stay]
-    if url.startswith("https:"):
-        context = ssl.create_default_context(cafile=authorities or None)
-        if not verify:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        handlers.append(urllib.request.HTTPSHandler(context=context))
-    opener = urllib.request.build_opener(*handlers)
     try:
-        opener.open(urllib.request.Request(url, method="HEAD"), timeout=seconds).close()
-    except urllib.error.HTTPError as answer:
-        answer.close()
-        target = answer.headers.get("Location") or ""
-        if 300 <= answer.code < 400 and target:
-            return _other_server(url, target)
+        requests.ask("HEAD", url)
+    except Answered as answer:
+        if 300 <= answer.status < 400 and answer.location:
+            return _other_server(url, answer.location)
     return None
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Iterator, Optional
 
-from prefect_dispatch.errors import Absent, DispatchError, Exists, StoreError
+from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.stores.s3_access import load_library
 from prefect_dispatch.stores.s3_bucket import S3Bucket
-from prefect_dispatch.stores.s3_errors import Garbled, Meaning, failure_of
+from prefect_dispatch.stores.s3_errors import Garbled, Meaning
 from prefect_dispatch.stores.s3_listings import Listed, listed_of
 
 DIGEST = "dispatch-sha256"
@@ -16,6 +17,8 @@ DIGEST = "dispatch-sha256"
 
 An answer that something between us and the server has cut short or changed is known by it; its length may say nothing.
 """
+PIECE = 8 * 2**20
+"""How much of a long object is asked for at a time."""
 
 
 class S3Requests:
@@ -101,16 +104,22 @@ class S3Requests:
             raise StoreError(f"{self.bucket.describe(key)} came while it was looked at; look again")
         return found
 
-    def chunks(self, key: str) -> Iterator[bytes]:
-        """The bytes of an object, of any length. Tried once: a part of it is nothing."""
+    def chunks(self, key: str, size: int) -> Iterator[bytes]:
+        """The bytes of an object of any length, piece by piece: each is a request of its own, bounded and tried again.
+
+        Raises:
+            Absent: it is not there.
+        """
         obstore = load_library("obstore")
-        try:
-            for chunk in obstore.get(self.bucket.client(), key).stream():
-                yield bytes(chunk)
-        except DispatchError:
-            raise
-        except Exception as error:
-            self.bucket.refuse(failure_of(error), key)
+
+        def get(start: int, end: int) -> bytes:
+            content = bytes(obstore.get_range(self.bucket.client(), key, start=start, end=end))
+            if len(content) != end - start:
+                raise Garbled("it answered with another part than was asked for")
+            return content
+
+        for start in range(0, size, PIECE):
+            yield self.bucket.ask(partial(get, start, min(size, start + PIECE)), key)
 
     def delete(self, key: str) -> None:
         """Delete an object. One that is absent is no error."""
