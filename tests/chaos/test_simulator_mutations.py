@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -45,10 +45,7 @@ from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.request import request_of
 from prefect_dispatch.supervisor.stopping import Stopper
 from prefect_dispatch.supervisor.submitting import Submitter
-from prefect_dispatch.testing.simulator import simulate
-
-SEEDS = 300
-"""How many seeds a mutation gets; the unmutated product passes many more in test_simulator.py."""
+from support.mutations import SEEDS, first_failure
 
 Patch = pytest.MonkeyPatch
 
@@ -538,15 +535,6 @@ MUTATIONS = (
     a_failure_is_a_preemption,
     an_administrators_stop_is_a_preemption,
 )
-
-
-def first_failure(seeds: Iterable[int]) -> tuple[int, str] | None:
-    """The first seed that fails, and the check that saw it."""
-    for seed in seeds:
-        outcome = simulate(seed)
-        if outcome.violations:
-            return seed, outcome.violations[0].check
-    return None
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)

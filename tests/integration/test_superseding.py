@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+from prefect_dispatch.cli.__main__ import main
 from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.errors import LineageError, SchedulerError
 from prefect_dispatch.format.epoch import Epoch
@@ -425,3 +427,31 @@ class TestTheCommand:
         refused = bench.command(*words)
         assert refused.returncode in (1, 2) and told in refused.stderr and refused.stderr.count("\n") == 1
         assert bench.record().refresh().generation == 0
+
+    def test_status_plan_and_record_tell_of_generations(self, bench, capsys):
+        # given a job, and what a changed one would be
+        bench.open(WAITS)
+        assert main(["plan", str(bench.folder / "old.yaml")]) == 0
+        assert "open as generation 0 with this very job" in capsys.readouterr().out
+        new = str(bench.job(DONE, "new"))
+        assert main(["plan", new]) == 0
+        assert "supersede digits JOB begins generation 1" in capsys.readouterr().out
+        # when it was superseded from scratch, and that one is done
+        bench.supersede(DONE, "scratch")
+        bench.finish()
+        # then
+        store = ("--store", str(bench.folder / "runs"))
+        assert main(["status", "digits", "--json", *store]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["generation"], told["parent"]) == (1, 0)
+        shown = [(row["generation"], row["parent"], row["goes_on_from"], row["outcome"]) for row in told["generations"]]
+        assert shown == [(0, None, "the newest save", "superseded"), (1, 0, "scratch", "succeeded")]
+        assert main(["status", "digits", *store]) == 0
+        assert "superseded" in capsys.readouterr().out
+        assert main(["record", "digits", *store]) == 0
+        assert "parent 0" in capsys.readouterr().out
+        export = bench.folder / "export"
+        assert main(["record", "digits", "--export", str(export), *store]) == 0
+        assert '"parent": 0' in export.read_text() and "ann" not in export.read_text()
+        assert main(["timeline", "digits", *store]) == 0
+        assert "generation 1 opened" in capsys.readouterr().out

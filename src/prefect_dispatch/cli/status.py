@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     record, state = existing_record(record_root, options.lineage)
     history = history_of(record.entries(), root_view_of(options.lineage, state))
     summary = summarise(options.lineage, history.state)
+    summary["generations"] = generation_rows(history)
     summary["executions"] = execution_rows(history)
     opened = history.state.opened
     summary["identity"] = identity_table(opened.plan, opened.identity) if opened is not None else []
@@ -42,6 +43,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         detail = f" — {summary['detail']}" if summary["detail"] else ""
         say(f"{summary['lineage']}: {summary['state']}{detail}")
+        if len(summary["generations"]) > 1:
+            print_table([{name: _cell(value) for name, value in row.items()} for row in summary["generations"]])
         print_table([{name: _cell(value) for name, value in row.items()} for row in summary["executions"]])
         print_table(summary["identity"])
         if history.state.hold is not None:
@@ -81,12 +84,29 @@ def summarise(lineage: str, state: LineageState) -> dict[str, Any]:
     return {
         "lineage": lineage,
         "generation": state.generation,
+        "parent": state.parent.generation if state.parent is not None else None,
         "state": word,
         "submissions": len(state.submissions),
         "spent": {str(cause): count for cause, count in state.spent.items()},
         "detail": detail,
         "final_save": state.finished.final_save if state.finished is not None else None,
     }
+
+
+def generation_rows(history: History) -> list[dict[str, Any]]:
+    """The generations of a lineage, for scripts."""
+    return [
+        {
+            "generation": row.generation,
+            "parent": row.parent,
+            "opened_at": row.opened_at.isoformat(timespec="seconds"),
+            "by": row.owner,
+            "goes_on_from": row.goes_on_from,
+            "outcome": str(row.outcome) if row.outcome is not None else None,
+            "note": row.note,
+        }
+        for row in history.generations
+    ]
 
 
 def execution_rows(history: History) -> list[dict[str, Any]]:

@@ -12,9 +12,9 @@ from prefect_dispatch.cli.submit import supervise_apart, supervise_here
 from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.cli.wake_carrier import retire_carriers
 from prefect_dispatch.errors import LineageError, UsageError
-from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.identity import short_digest
 from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.pictures.generations import resume_words
 from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.opening import owner
@@ -64,10 +64,8 @@ def _tell(lineage: str, before: LineageState, state: LineageState) -> None:
     if old is None or new is None:
         return
     say(f"generation {state.generation} of {lineage} takes the place of generation {before.generation}")
-    chosen = new.floor == Epoch(state.generation, 1, 0).number
-    where = {"latest": "from the newest save", "scratch": "from scratch"}.get(new.base, f"from {new.base}")
-    since = "" if chosen or not new.floor else f", or from what was saved since {Epoch.of(new.floor)}"
-    say(f"it goes on {where}{since}; once it has saves of its own, from those alone")
+    where = resume_words(new.base, new.floor, state.generation)
+    say(f"it goes on from {where}; once it has saves of its own, from those alone")
     for name in sorted({*old.identity, *new.identity}):
         was, now = old.identity.get(name), new.identity.get(name)
         if was != now:

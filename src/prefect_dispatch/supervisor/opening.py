@@ -156,11 +156,17 @@ def _begin_next(record: Record, state: LineageState, job: ResolvedJob, plan: Pla
         return None
 
 
-def _check_same(lineage: str, opened: Opened, job: ResolvedJob) -> None:
+def differences(opened: Opened, job: ResolvedJob) -> list[str]:
+    """The fields in which a job differs from the one that a generation was opened with."""
     fields = list(opened.spec.differences(job.spec))
     for name in ("workdir", "root"):
         if getattr(opened, name) != getattr(job, name) and name not in fields:
             fields.append(name)
+    return fields
+
+
+def _check_same(lineage: str, opened: Opened, job: ResolvedJob) -> None:
+    fields = differences(opened, job)
     if fields:
         raise LineageError(
             f"lineage {lineage!r} is open with another spec: {', '.join(fields)} differ; "
