@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,28 +13,41 @@ from prefect import flow, get_run_logger, tags
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
+from prefect.exceptions import Pause
 from prefect.states import Cancelled, Completed, Failed
 
 from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.flows.cancelled import stop_cancelled
 from prefect_dispatch.flows.holding import Holding, ending_when_held
 from prefect_dispatch.model.facts import CarriedBy, Outcome
+from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
-from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.beats import Heart
+from prefect_dispatch.supervisor.carriers import has_carried
+from prefect_dispatch.supervisor.clock import Clock, SystemClock
 from prefect_dispatch.supervisor.drive import Happening, JobHeld, JobOver, TakenOver
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.adoption import ADOPTER_TAG
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.execute import execute, retries_for
 from prefect_dispatch.tasks.held_run import dress, lineage_tag
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_plan
+from prefect_dispatch.tasks.run_watch import RunWatch
 
 
-@flow(name="supervise", flow_run_name="supervise-{job.lineage}", persist_result=False, validate_parameters=True)
+@flow(
+    name="supervise",
+    flow_run_name="supervise-{job.lineage}",
+    on_cancellation=[stop_cancelled],
+    persist_result=False,
+    validate_parameters=True,
+)
 async def supervise(job: JobSpec) -> State[Any]:
     """Run one long, preemptible job to its end: submit it, watch it, run it again by its rules, or hold it.
 
@@ -58,7 +72,7 @@ async def supervise(job: JobSpec) -> State[Any]:
     spec, carrier, reporter = resolved.spec, _flow_run_id(), Reporter()
     planned = await asyncio.to_thread(plan_of, resolved)
     record = open_record(resolved.record_root, spec.lineage, clock)
-    over = await asyncio.to_thread(_over_already, record, carrier)
+    over = await asyncio.to_thread(_over_already, record, carrier, _is_adopter())
     if over is not None:
         return _final_state(JobOver(over), ())
     state = await asyncio.to_thread(open_lineage, record, resolved, planned)
@@ -73,15 +87,32 @@ async def supervise(job: JobSpec) -> State[Any]:
         "lineage %s is at fact %d of %s", spec.lineage, state.seq, record.location, extra={"action": "lineage.taken_up"}
     )
     reporter.soon("plan", report_plan(spec.lineage, planned, state.opened.identity if state.opened else {}))
-    with tags(lineage_tag(spec.lineage), f"generation:{state.generation}"):
-        happening = await _execute(supervisor, carrier, reporter, announcer)
-        while isinstance(happening, JobHeld):
-            await reporter.finish()
-            if not await holding.wait():
-                break
+    async with contextlib.AsyncExitStack() as beside:
+        if carrier is not None:
+            await beside.enter_async_context(_watch(resolved, carrier, clock, supervisor))
+        beside.enter_context(tags(lineage_tag(spec.lineage), f"generation:{state.generation}"))
+        try:
             happening = await _execute(supervisor, carrier, reporter, announcer)
+            while isinstance(happening, JobHeld):
+                await reporter.finish()
+                if not await holding.wait():
+                    break
+                happening = await _execute(supervisor, carrier, reporter, announcer)
+        except Pause:
+            # Prefect ends a run that a person has suspended wherever it comes by, as at the end of a task.
+            await reporter.finish()
+            await holding.leave()
+            raise
     await reporter.finish()
     return _final_state(happening, holding.told)
+
+
+def _watch(job: ResolvedJob, carrier: str, clock: Clock, supervisor: Supervisor) -> RunWatch:
+    """What looks at this run beside the job; it has a record of its own, since both read at their own times."""
+    lineage, root = job.spec.lineage, job.record_root
+    interval = supervisor.capabilities.poll_interval.total_seconds()
+    heart = Heart(root, lineage, carrier, clock)
+    return RunWatch(open_record(root, lineage, clock), UUID(carrier), heart, clock, interval)
 
 
 async def _execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer) -> Happening:
@@ -105,14 +136,18 @@ async def carry(job: JobSpec) -> State[Any]:
     return state
 
 
-def _over_already(record: Record, carrier: str | None) -> LineageState | None:
-    """The end of a lineage that this very run carried: it came while there was no process, as when a hold expires."""
+def _over_already(record: Record, carrier: str | None, adopter: bool) -> LineageState | None:
+    """The end of a lineage that this very run carried, or was to take over: it came while there was no process."""
     state = record.refresh()
     if carrier is None or state.finished is None:
         return None
     record.settle_index()
-    carried = any(isinstance(each.fact, CarriedBy) and each.fact.flow_run == carrier for each in record.entries())
-    return state if carried else None
+    return state if adopter or has_carried(record.entries(), carrier) else None
+
+
+def _is_adopter() -> bool:
+    context = FlowRunContext.get()
+    return context is not None and context.flow_run is not None and ADOPTER_TAG in context.flow_run.tags
 
 
 async def _dress_run(flow_run: str, lineage: str, state: LineageState) -> None:

@@ -16,6 +16,8 @@ from prefect.input import RunInput, keyset_from_paused_state
 from prefect.input.actions import acreate_flow_run_input, aread_flow_run_input
 from prefect.states import Paused, Suspended
 
+from prefect_dispatch.failpoints import reach
+
 HELD_TAG = "held"
 PAUSE_BEYOND = timedelta(days=2)
 """How long after a hold's end Prefect gives up the pause: what ends a hold is its record, and that needs a poll."""
@@ -55,6 +57,11 @@ def question_of(hold: str, number: int) -> str:
     return f"{_PREFIX}{hold}-{number}"
 
 
+def is_question(pause_key: str | None) -> bool:
+    """Whether a pause is one that a hold was asked about with."""
+    return pause_key is not None and pause_key.startswith(_PREFIX)
+
+
 async def dress(client: PrefectClient, run: UUID, tags: Iterable[str], *, held: bool, name: str | None = None) -> None:
     """Give a run its tags, and a name if there is to be another one; nothing is asked for that is so already."""
     flow_run = await client.read_flow_run(run)
@@ -65,6 +72,7 @@ async def dress(client: PrefectClient, run: UUID, tags: Iterable[str], *, held: 
     if name is not None and name != flow_run.name:
         changes["name"] = name[:MOST_NAME]
     if changes:
+        reach("prefect.dress")
         await client.update_flow_run(run, **changes)
 
 
@@ -131,6 +139,7 @@ async def put_question(
     state.state_details.run_input_keyset = dict[str, str](keys.items())
     paused = run.state if _asks(run.state, question) else None
     if paused is None:
+        reach("prefect.pause")
         answer = await client.set_flow_run_state(run.id, state)
         if answer.status is not SetStateStatus.ACCEPT:
             paused = (await client.read_flow_run(run.id)).state
@@ -139,7 +148,9 @@ async def put_question(
         else:
             paused = answer.state
     # The schema comes last: with it the question can be answered, and then nothing is missing.
+    reach("prefect.form-page")
     await _once(acreate_flow_run_input(keys["description"], page, flow_run_id=run.id))
+    reach("prefect.form")
     await _once(form.asave(keys, run.id))
     return paused
 

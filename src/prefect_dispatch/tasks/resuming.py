@@ -13,6 +13,7 @@ from prefect.client.schemas.responses import SetStateStatus
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Running, Scheduled
 
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.record import Record
 
@@ -71,6 +72,7 @@ async def wake(client: PrefectClient, run: UUID, why: str) -> Woken:
             if flow_run.state.state_details.pause_reschedule
             else Running(message=why)
         )
+        reach("prefect.wake")
         answer = await client.set_flow_run_state(run, next_state)
     except ObjectNotFound:
         return Woken.GONE
@@ -87,6 +89,7 @@ async def retire(client: PrefectClient, run: FlowRun, carrier: str) -> None:
     """End a suspended run whose lineage another one carries by now: an answer to it could only come too late."""
     if run.state is not None and run.state.is_paused() and run.state.state_details.pause_reschedule:
         message = f"flow run {carrier} carries the lineage now"
+        reach("prefect.retire")
         await client.set_flow_run_state(run.id, Cancelled(name="HandedOver", message=message))
 
 
