@@ -9,8 +9,8 @@ class Failpoint(enum.Enum):
     """Each durable step, named for what it comes right before.
 
     Those of ``store.``, ``s3.`` and ``local.record-`` lie at the system calls and requests, under every step that makes
-    them; the others lie at the steps of the protocol. Those of ``prefect.`` lie where something is changed in Prefect, or
-    follows from what was read there.
+    them; the others lie at the steps of the protocol. Those of ``prefect.`` lie where something is changed in Prefect,
+    or follows from what was read there.
     """
 
     STORE_MAKE_ROOT = "store.make-root"

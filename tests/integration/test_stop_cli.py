@@ -205,7 +205,27 @@ def test_all_that_runs_is_suspended_and_what_is_held_or_over_is_left_alone(bench
     assert [len(each.entries()) for each in (over, held)] == facts
 
 
-@pytest.mark.parametrize("words", [["suspend"], ["suspend", "digits", "--all"]])
+def test_what_runs_on_a_node_is_suspended_and_what_runs_elsewhere_is_left_alone(bench, capsys):
+    # given a job that runs here, and one that waits for its slot
+    record = bench.open(DIES_WHEN_ASKED)
+    bench.run(record)
+    bench.advance_until(record, lambda state: state.newest.newest is not None and state.newest.newest.nodes)
+    (node,) = record.refresh().newest.newest.nodes
+    queued = bench.open(DIES_WHEN_ASKED, "queued")
+    bench.advance_until(queued, lambda state: state.newest is not None and state.newest.newest is not None)
+    # when another node is to be emptied
+    assert bench.command("suspend", "--node", "elsewhere") == 0
+    # then nothing is asked of either
+    assert "runs on elsewhere" in capsys.readouterr().out
+    assert stops(record) == stops(queued) == []
+    # when it is this one
+    assert bench.command("suspend", "--node", node) == 0
+    # then what runs on it is held, and what is queued is not
+    assert record.refresh().hold is not None
+    assert stops(queued) == []
+
+
+@pytest.mark.parametrize("words", [["suspend"], ["suspend", "digits", "--all"], ["suspend", "--all", "--node", "n"]])
 def test_one_lineage_or_all_of_them_is_named(bench, capsys, words):
     bench.open(DIES_WHEN_ASKED)
     assert bench.command(*words) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -242,13 +243,14 @@ def _look_once(
     )
 
 
-def processes_of(text: str) -> list[int]:
-    """Processes whose environment names a text."""
+def processes_of(run: str) -> list[int]:
+    """The processes of a run's flow. Its job, which lives on without them, has their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and entry.name != str(os.getpid()):
             try:
-                if text.encode() in (entry / "environ").read_bytes():
+                engine = re.search(rb"prefect\.\w*engine", (entry / "cmdline").read_bytes())
+                if engine and run.encode() in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
             except OSError:
                 continue
