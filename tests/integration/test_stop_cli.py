@@ -158,6 +158,7 @@ def test_a_suspended_job_saves_is_held_and_goes_on_from_that_save(bench, capsys)
     state = record.refresh()
     assert state.hold is not None and state.hold.opened.until is None
     assert "suspended on request of" in state.hold.opened.why
+    assert "nothing" not in state.hold.opened.why
     assert state.newest.newest.ended.cause is Cause.SUSPENDED
     assert state.published == 1
     assert "prefect-dispatch resume digits --hold" in capsys.readouterr().out
@@ -179,6 +180,7 @@ def test_a_suspended_job_that_saves_nothing_is_held_all_the_same(bench):
     state = record.refresh()
     assert state.finished is None and state.hold is not None
     assert "suspended on request of" in state.hold.opened.why
+    assert "has saved nothing new" in state.hold.opened.why
 
 
 def test_a_held_job_is_stopped_by_the_command(bench):
