@@ -84,7 +84,7 @@ def test_a_run_that_is_cancelled_while_its_process_waits_stops_the_job(operator,
     operator.finish(caller)
     # then
     assert operator.state().finished.outcome == "stopped"
-    assert operator.facts("hold_lifted")[0].note == "the flow run was cancelled while the job was held"
+    assert f"flow run {run} was cancelled" in operator.facts("hold_lifted")[0].note
 
 
 def test_an_api_that_is_away_when_a_job_is_held_is_asked_once_it_is_back(operator, deployed, prefect_server):

@@ -162,6 +162,7 @@ def test_a_suspended_job_saves_is_held_and_goes_on_from_that_save(bench, capsys)
     state = record.refresh()
     assert state.hold is not None and state.hold.opened.until is None
     assert "suspended on request of" in state.hold.opened.why
+    assert "nothing" not in state.hold.opened.why
     assert state.newest.newest.ended.cause is Cause.SUSPENDED
     assert state.published == 1
     assert "prefect-dispatch resume digits --hold" in capsys.readouterr().out
@@ -219,6 +220,7 @@ def test_a_suspended_job_that_saves_nothing_is_held_all_the_same(bench):
     state = record.refresh()
     assert state.finished is None and state.hold is not None
     assert "suspended on request of" in state.hold.opened.why
+    assert "has saved nothing new" in state.hold.opened.why
 
 
 def test_a_held_job_is_stopped_by_the_command(bench):
@@ -245,7 +247,27 @@ def test_all_that_runs_is_suspended_and_what_is_held_or_over_is_left_alone(bench
     assert [len(each.entries()) for each in (over, held)] == facts
 
 
-@pytest.mark.parametrize("words", [["suspend"], ["suspend", "digits", "--all"]])
+def test_what_runs_on_a_node_is_suspended_and_what_runs_elsewhere_is_left_alone(bench, capsys):
+    # given a job that runs here, and one that waits for its slot
+    record = bench.open(DIES_WHEN_ASKED)
+    bench.run(record)
+    bench.advance_until(record, lambda state: state.newest.newest is not None and state.newest.newest.nodes)
+    (node,) = record.refresh().newest.newest.nodes
+    queued = bench.open(DIES_WHEN_ASKED, "queued")
+    bench.advance_until(queued, lambda state: state.newest is not None and state.newest.newest is not None)
+    # when another node is to be emptied
+    assert bench.command("suspend", "--node", "elsewhere") == 0
+    # then nothing is asked of either
+    assert "runs on elsewhere" in capsys.readouterr().out
+    assert stops(record) == stops(queued) == []
+    # when it is this one
+    assert bench.command("suspend", "--node", node) == 0
+    # then what runs on it is held, and what is queued is not
+    assert record.refresh().hold is not None
+    assert stops(queued) == []
+
+
+@pytest.mark.parametrize("words", [["suspend"], ["suspend", "digits", "--all"], ["suspend", "--all", "--node", "n"]])
 def test_one_lineage_or_all_of_them_is_named(bench, capsys, words):
     bench.open(DIES_WHEN_ASKED)
     assert bench.command(*words) == 2
