@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from ending import INTERRUPTIONS
 
@@ -59,6 +59,16 @@ def fork(work: Callable[[], None]) -> int:
         os._exit(code)
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let an interruption wait until what belongs together is done; nothing within may take long."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def take_in_orphans() -> None:
     """Become the parent of whatever a child of this process leaves behind, so that it can be waited for."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -79,11 +89,8 @@ class Processes:
         child = self._stopped.pop(number, None)
         if child is None:
             # An interruption must not come between: a writer that nobody knows of outlives its folder.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
-            try:
+            with _uninterrupted():
                 self._running[number] = fork(work)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         else:
             self._running[number] = child
             os.kill(child, signal.SIGCONT)
@@ -119,11 +126,12 @@ class Processes:
 
     def kill(self, number: int) -> None:
         """Kill a writer that is there."""
-        child = self._stopped.pop(number, None) or self._running.pop(number, None)
-        if child is not None:
-            os.kill(child, signal.SIGKILL)
-            status = _wait_for_the_end(child)
-            self._ended[number] = os.waitstatus_to_exitcode(status)
+        with _uninterrupted():
+            child = self._stopped.pop(number, None) or self._running.pop(number, None)
+            if child is not None:
+                os.kill(child, signal.SIGKILL)
+                status = _wait_for_the_end(child)
+                self._ended[number] = os.waitstatus_to_exitcode(status)
 
     def kill_all(self) -> None:
         """Leave nobody."""
@@ -132,12 +140,15 @@ class Processes:
 
     def _wait_for(self, number: int) -> None:
         child = self._running[number]
-        _, status = os.waitpid(child, os.WUNTRACED)
-        del self._running[number]
-        if os.WIFSTOPPED(status):
-            self._stopped[number] = child
-        else:
-            self._ended[number] = os.waitstatus_to_exitcode(status)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+        # Nor here: one that was waited for is no process any more, and must not be thought to run.
+        with _uninterrupted():
+            _, status = os.waitpid(child, os.WUNTRACED)
+            del self._running[number]
+            if os.WIFSTOPPED(status):
+                self._stopped[number] = child
+            else:
+                self._ended[number] = os.waitstatus_to_exitcode(status)
 
     def _give_up(self, received: int, frame: object) -> None:
         raise Hung(f"writers {sorted(self._running)} neither stop nor end")

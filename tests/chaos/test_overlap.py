@@ -180,6 +180,36 @@ def test_whatever_ends_the_script_ends_its_writers_the_stopped_ones_too(start: A
         assert list(run.folder.iterdir()) == []
 
 
+AN_INTERRUPTION_ONCE_A_WRITER_WAS_WAITED_FOR = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from overlap_trials.processes import Processes
+
+def interrupt(frame, event, function):
+    if event == "c_return" and function is os.waitpid:
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+writers = Processes()
+writers.run(0, lambda: None)
+sys.setprofile(interrupt)
+try:
+    writers.settle()
+finally:
+    writers.kill_all()
+    assert writers.exit_codes() == {0: 0}
+"""
+
+
+def test_a_writer_that_was_waited_for_is_not_killed_again_by_an_interruption(start: Any) -> None:
+    # given an interruption that comes before it is written down that the writer has ended
+    run = start("-c", AN_INTERRUPTION_ONCE_A_WRITER_WAS_WAITED_FOR, BENCHMARKS)
+    # then it waits for that
+    printed, said = run.process.communicate(timeout=30)
+    assert (run.process.returncode, printed, said) == (143, "", "")
+
+
 class TestJudge:
     """The judge by itself, over logs and saves that are made by hand."""
 
