@@ -42,6 +42,7 @@ def test_a_cancelled_run_stops_its_job_and_a_suspended_one_has_it_save_and_goes_
     (request,) = stopped.facts("stop_requested")
     assert (request.intent, request.who) == ("abandon", "a person in the Prefect UI")
     assert f"flow run {first} was cancelled" in request.note
+    patiently(lambda: stopping.events("stopped") == ["execution.ended", "finished"], "the events of the cancelled job")
     # and the other has saved, and its run stays as the person left it
     patiently(lambda: saved.state().hold, "the hold of the suspended job")
     patiently(lambda: not processes_of(second), "no process of the suspended run")

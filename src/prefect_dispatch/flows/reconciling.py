@@ -17,6 +17,7 @@ from prefect.states import Crashed
 
 from prefect_dispatch.errors import DispatchError, LineageError, SpecError
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.beats import BEAT_EVERY, DEAD_AFTER, last_beats
 from prefect_dispatch.supervisor.carriers import Carrier, carrier_of, has_carried, settled_at
 from prefect_dispatch.supervisor.clock import Clock
@@ -24,6 +25,7 @@ from prefect_dispatch.supervisor.ending import see_to_it
 from prefect_dispatch.supervisor.places import open_index, open_record
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.adoption import adopt, deployment_of
+from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.held_run import lineage_of
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, wake
 from prefect_dispatch.tasks.standing import Signs, Standing, is_silent, standing_of
@@ -151,13 +153,22 @@ class Reconciling:
             return
         word = await asyncio.to_thread(record_wish, record, run)
         self.told += [word] if word else []
-        state = await see_to_it(record, self._clock, SEE_TO_IT_SECONDS)
+        state = await self._see_to_it(record)
         if state.finished is not None:
-            self.told.append(f"{record.lineage} is {state.finished.outcome}")
-        elif wish_of(run.state) is Wish.STOP and run.state.is_final():
+            return
+        if wish_of(run.state) is Wish.STOP and run.state.is_final():
             await self._adopt(record, run)
         elif run.state.is_paused() and state.hold is None and state.stop is None:
             await self._wake(record, run)
+
+    async def _see_to_it(self, record: Record) -> LineageState:
+        if record.known.stop is None:
+            return record.known
+        state = await see_to_it(record, self._clock, SEE_TO_IT_SECONDS)
+        Announcer(record.lineage, await asyncio.to_thread(record.id)).settled(state)
+        if state.finished is not None:
+            self.told.append(f"{record.lineage} is {state.finished.outcome}")
+        return state
 
     async def _wake(self, record: Record, run: FlowRun) -> None:
         """Its hold was lifted by somebody who could not reach Prefect."""
@@ -169,9 +180,8 @@ class Reconciling:
         if run is not None and is_silent(run, beat, self._clock.now()):
             await self._crash(run)
         if record.known.stop is not None:
-            state = await see_to_it(record, self._clock, SEE_TO_IT_SECONDS)
+            state = await self._see_to_it(record)
             if state.finished is not None:
-                self.told.append(f"{record.lineage} is {state.finished.outcome}")
                 return
         await self._adopt(record, run)
 
