@@ -122,6 +122,17 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
     server.stop()
 
 
+@pytest.fixture
+def another_server(tmp_path: Path) -> Iterator[PrefectServer]:
+    """A server with a database of its own, which is empty."""
+    home = tmp_path / "another-server"
+    home.mkdir()
+    server = PrefectServer(home)
+    server.start()
+    yield server
+    server.stop()
+
+
 @pytest.fixture(scope="session")
 def prefect_api(prefect_server: PrefectServer) -> str:
     """The API of that server."""

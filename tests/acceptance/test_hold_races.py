@@ -42,8 +42,8 @@ def test_a_persons_stop_in_the_form_beats_a_signal_and_any_number_may_wake_a_run
     assert sharing.reaches(first, "Stopped", "Completed", "Suspended", "Failed").state.name == "Stopped"
     assert shared.state().finished.outcome == "stopped"
     assert [each.n for each in shared.state().submissions] == [1]
-    (asked,) = shared.facts("stop_requested")
-    assert (asked.intent, asked.who) == ("abandon", "ada, in the Prefect UI")
+    lifts = [(each.lifted_by, each.resolution, each.who) for each in shared.facts("hold_lifted")]
+    assert lifts == [("signal", "run_again", ""), ("person", "stop", "ada, in the Prefect UI")]
     # and each of those who were at it at once was told something true, and the job ran once more
     assert waking.reaches(second, "Completed", "Failed", "Suspended").state.name == "Completed"
     words = sorted(each.result()[0] for each in answered)

@@ -6,6 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 
 from prefect_dispatch.failpoint import Failpoint
 from prefect_dispatch.failpoints import POINT
@@ -30,6 +33,7 @@ def is_killed(process: subprocess.CompletedProcess[str]) -> bool:
     return process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.timeout(900)
 def test_a_run_that_is_killed_on_its_way_into_a_hold_or_out_of_it_loses_neither(another):
     # given held jobs whose runs are killed at a step each
     benches = {point: another(point.partition(".")[2]) for point in WAITING}
@@ -69,6 +73,7 @@ def _after(operator, run: str) -> str | None:
     return last if last != run else None
 
 
+@pytest.mark.timeout(900)
 def test_a_poller_that_is_killed_is_made_up_for_by_the_next_one(another, worker):
     # given two held runs, one answered elsewhere and one whose job another run carries; and three that work
     benches = {point: another(point.partition(".")[2]) for point in LOOKING}
@@ -96,16 +101,13 @@ def test_a_poller_that_is_killed_is_made_up_for_by_the_next_one(another, worker)
     waking.release()
     choices.run_again(waking.record(), who="ada")
     # when each poller is killed at its step, and the next one comes
-    assert is_killed(poll(waking, **{POINT: "prefect.wake"}))
-    assert is_killed(poll(retiring, **{POINT: "prefect.retire"}))
-    assert is_killed(reconcile(wishing, **{POINT: "prefect.wish"}))
-    assert is_killed(reconcile(adopting, **{POINT: "prefect.adopt"}))
-    assert is_killed(later(crashing, **{POINT: "prefect.crash"}))
-    assert is_killed(later(crashing, **{POINT: "prefect.adopt"}))
-    for look, operator in ((poll, waking), (poll, retiring), (reconcile, wishing), (reconcile, adopting)):
-        done = look(operator)
-        assert done.returncode == 0 and "not done" not in done.stdout, done.stdout + done.stderr
-    assert later(crashing).returncode == 0
+    lookers = ((poll, waking), (poll, retiring), (reconcile, wishing), (later, crashing), (reconcile, adopting))
+    with ThreadPoolExecutor(2) as pollers:
+        for process in pollers.map(lambda at: at[0][0](at[0][1], **{POINT: at[1]}), zip(lookers, LOOKING, strict=True)):
+            assert is_killed(process), process.stdout + process.stderr
+        assert is_killed(later(crashing, **{POINT: "prefect.adopt"}))
+        for process in pollers.map(lambda at: at[0](at[1]), lookers):
+            assert process.returncode == 0 and "not done" not in process.stdout, process.stdout + process.stderr
     # then
     worker.start()
     looks = {point: looker for point, (_, looker) in benches.items()}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import UTC, datetime
 
 from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.supervisor.beats import Heart, sweep_beats
 from support.deployed import WORKING, patiently, processes_of, reconcile
-from support.reconciled import reconcile_later
+from support.reconciled import LaterClock, reconcile_later
 
 
 def begun(operator, step: int = 0) -> None:
@@ -40,6 +42,7 @@ def test_a_cancelled_run_stops_its_job_and_a_suspended_one_has_it_save_and_goes_
     (request,) = stopped.facts("stop_requested")
     assert (request.intent, request.who) == ("abandon", "a person in the Prefect UI")
     assert f"flow run {first} was cancelled" in request.note
+    patiently(lambda: stopping.events("stopped") == ["execution.ended", "finished"], "the events of the cancelled job")
     # and the other has saved, and its run stays as the person left it
     patiently(lambda: saved.state().hold, "the hold of the suspended job")
     patiently(lambda: not processes_of(second), "no process of the suspended run")
@@ -111,6 +114,13 @@ def test_a_run_that_lost_its_process_is_taken_over_once(another, worker):
     assert "takes seen over" in looked.stdout, looked.stdout + looked.stderr
     assert again.stdout.strip() == "2 open lineages in 2 stores", again.stdout + again.stderr
     assert blind.run(second).state.name == "Running"
+
+    # nor does a clock that is ahead take a process for dead that gives signs of life
+    def beat() -> None:
+        Heart(str(unseen.runs), "unseen", second, LaterClock()).beat()
+
+    assert unseen.ask(lambda: reconcile_later(unseen, beat)) == ([], [])
+    sweep_beats(str(unseen.runs), datetime.max.replace(tzinfo=UTC))
     # when that time is over
     told, troubles = unseen.ask(lambda: reconcile_later(unseen))
     # then it is marked, and taken over too

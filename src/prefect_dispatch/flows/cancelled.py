@@ -14,6 +14,7 @@ from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.ending import see_to_it
 from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.wishes import record_wish
 
 SEE_TO_IT_SECONDS = 60.0
@@ -38,5 +39,6 @@ async def stop_cancelled(flow: Any, flow_run: FlowRun, state: State[Any]) -> Non
     if told:
         logger.info("%s", told, extra={"action": "run.cancelled"})
     after = await see_to_it(record, clock, SEE_TO_IT_SECONDS)
+    Announcer(record.lineage, await asyncio.to_thread(record.id)).settled(after)
     if after.finished is not None:
         logger.info("%s is %s", record.lineage, after.finished.outcome, extra={"action": "lineage.finished"})

@@ -17,13 +17,15 @@ from prefect.states import Crashed
 
 from prefect_dispatch.errors import DispatchError, LineageError, SpecError
 from prefect_dispatch.failpoints import reach
-from prefect_dispatch.supervisor.beats import DEAD_AFTER, last_beats
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.supervisor.beats import BEAT_EVERY, DEAD_AFTER, last_beats
 from prefect_dispatch.supervisor.carriers import Carrier, carried_generation, carrier_of, settled_at
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.ending import see_to_it
 from prefect_dispatch.supervisor.places import open_index, open_record
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.adoption import adopt, deployment_of
+from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.held_run import lineage_of
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, wake
 from prefect_dispatch.tasks.standing import Signs, Standing, is_silent, standing_of
@@ -32,6 +34,8 @@ from prefect_dispatch.tasks.wishes import Wish, record_wish, wish_of
 
 SEE_TO_IT_SECONDS = 20.0
 """How long a job that is to stop is seen to here; what takes longer is left to a run of its own."""
+ONE_MORE_SECONDS = BEAT_EVERY.total_seconds() * 1.5
+"""How long one more sign of life is waited for before a process is taken for dead."""
 AT_A_TIME = 16
 
 
@@ -50,7 +54,7 @@ class Reconciling:
         self._deployment = deployment
         self._clock = clock
         self._troubles = troubles
-        self._records: list[Record] = []
+        self._records: dict[Record, str] = {}
         self._beats: dict[str, dict[tuple[str, str], datetime]] = {}
         self.told: list[str] = []
 
@@ -62,7 +66,7 @@ class Reconciling:
     async def add(self, root: str) -> None:
         """Look after the lineages of a record root that are in its index of open ones."""
         names = await asyncio.to_thread(open_index(root).names)
-        self._records += [open_record(root, name, self._clock) for name in names]
+        self._records |= {open_record(root, name, self._clock): root for name in names}
         self._beats[root] = await asyncio.to_thread(last_beats, root)
 
     async def settle(self) -> None:
@@ -86,17 +90,25 @@ class Reconciling:
     async def mark_silent(self, live: Sequence[FlowRun]) -> None:
         """Mark the runs whose processes were killed unseen, and whose jobs others carry by now or are over."""
         carriers = {record.known.carried_by for record in self._records if record.known.open}
-        for run in live:
-            for root, beats in self._beats.items():
-                beat = beats.get((_lineage_name(run), str(run.id)))
-                if str(run.id) in carriers or not is_silent(run, beat, self._clock.now()):
-                    continue
-                try:
-                    record = open_record(root, _lineage_name(run), self._clock)
-                    if carried_generation(await asyncio.to_thread(record.entries), str(run.id)) is not None:
-                        await self._crash(run)
-                except (DispatchError, OSError) as error:
-                    self._troubles.append(f"flow run {run.id}: {error}")
+        suspects = [run for run in live if str(run.id) not in carriers]
+        await asyncio.gather(*(self._mark_if_silent(run, root) for run in suspects for root in self._beats))
+
+    async def _mark_if_silent(self, run: FlowRun, root: str) -> None:
+        lineage, own = _lineage_name(run), str(run.id)
+        beat = self._beats[root].get((lineage, own))
+        if not is_silent(run, beat, self._clock.now()):
+            return
+        try:
+            entries = await asyncio.to_thread(open_record(root, lineage, self._clock).entries)
+            if carried_generation(entries, own) is not None and not await self._lives(root, lineage, own, beat):
+                await self._crash(run)
+        except (DispatchError, httpx.HTTPError, OSError) as error:
+            self._troubles.append(f"flow run {own}: {error}")
+
+    async def _lives(self, root: str, lineage: str, carrier: str, beat: datetime | None) -> bool:
+        """Whether a process that seems silent gives one more sign: its clock, or this one, may be wrong by hours."""
+        await self._clock.sleep(ONE_MORE_SECONDS)
+        return (await asyncio.to_thread(last_beats, root)).get((lineage, carrier)) != beat
 
     async def _is_open(self, record: Record) -> bool:
         try:
@@ -115,7 +127,8 @@ class Reconciling:
         assert state.at is not None
         # A long record is read as a whole only where it may matter since when somebody carries it.
         known = Carrier(state.carried_by, state.at) if state.carried_by is not None else None
-        beat = self._beat_of(record, state.carried_by)
+        root = self._records[record]
+        beat = self._beats[root].get((record.lineage, state.carried_by or ""))
         standing = standing_of(Signs(known, run, beat, state.at), now)
         if standing in (Standing.WISHED, Standing.LOST):
             carrier = carrier_of(await asyncio.to_thread(record.entries))
@@ -130,12 +143,9 @@ class Reconciling:
             case Standing.WISHED:
                 await self._grant(record, run)
             case Standing.LOST:
-                await self._take_over(record, run, beat)
-
-    def _beat_of(self, record: Record, carrier: str | None) -> datetime | None:
-        state = record.known
-        beats = self._beats.get(state.opened.record_root, {}) if state.opened is not None else {}
-        return beats.get((record.lineage, carrier)) if carrier is not None else None
+                over = run is not None and run.state is not None and run.state.is_final()
+                if over or not await self._lives(root, record.lineage, state.carried_by or "", beat):
+                    await self._take_over(record, run, beat)
 
     async def _grant(self, record: Record, run: FlowRun | None) -> None:
         """What a person has asked of the run is written down and seen to."""
@@ -143,13 +153,22 @@ class Reconciling:
             return
         word = await asyncio.to_thread(record_wish, record, run)
         self.told += [word] if word else []
-        state = await see_to_it(record, self._clock, SEE_TO_IT_SECONDS)
+        state = await self._see_to_it(record)
         if state.finished is not None:
-            self.told.append(f"{record.lineage} is {state.finished.outcome}")
-        elif wish_of(run.state) is Wish.STOP and run.state.is_final():
+            return
+        if wish_of(run.state) is Wish.STOP and run.state.is_final():
             await self._adopt(record, run)
         elif run.state.is_paused() and state.hold is None and state.stop is None:
             await self._wake(record, run)
+
+    async def _see_to_it(self, record: Record) -> LineageState:
+        if record.known.stop is None:
+            return record.known
+        state = await see_to_it(record, self._clock, SEE_TO_IT_SECONDS)
+        Announcer(record.lineage, await asyncio.to_thread(record.id)).settled(state)
+        if state.finished is not None:
+            self.told.append(f"{record.lineage} is {state.finished.outcome}")
+        return state
 
     async def _wake(self, record: Record, run: FlowRun) -> None:
         """Its hold was lifted by somebody who could not reach Prefect."""
@@ -161,9 +180,8 @@ class Reconciling:
         if run is not None and is_silent(run, beat, self._clock.now()):
             await self._crash(run)
         if record.known.stop is not None:
-            state = await see_to_it(record, self._clock, SEE_TO_IT_SECONDS)
+            state = await self._see_to_it(record)
             if state.finished is not None:
-                self.told.append(f"{record.lineage} is {state.finished.outcome}")
                 return
         await self._adopt(record, run)
 
