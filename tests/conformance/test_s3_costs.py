@@ -65,7 +65,7 @@ def costs(counted: Counter[str], **expected: int) -> Iterator[None]:
     """Compare what the block costs with what it should."""
     counted.clear()
     yield
-    print("COST", expected, dict(counted))
+    assert dict(counted) == expected
 
 
 def test_each_operation_costs_what_the_page_says(s3_server: Server, tmp_path: Path, counted: Counter[str]) -> None:
