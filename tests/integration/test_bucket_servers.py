@@ -187,7 +187,7 @@ def test_missing_credentials_are_told_whatever_is_asked(ask: str) -> None:
     with pytest.raises(StoreUnreachable, match="there are no credentials"):
         ACTS[ask](store)
     with pytest.raises(StoreUnreachable, match="there are no credentials"):
-        list(store.requests.chunks("key"))
+        list(store.requests.chunks("key", 10))
 
 
 def test_a_server_that_never_answers_is_given_up_in_time() -> None:

@@ -14,7 +14,8 @@ from prefect_dispatch.stores.layout import TEMPORARY
 from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_bucket import S3Bucket
 from prefect_dispatch.stores.s3_ledger import S3Ledger
-from prefect_dispatch.stores.s3_listings import Listed, S3Listings
+from prefect_dispatch.stores.s3_listings import S3Listings
+from prefect_dispatch.stores.s3_page import Listed
 from prefect_dispatch.stores.s3_place import S3Place, unquote
 from prefect_dispatch.stores.s3_requests import S3Requests
 

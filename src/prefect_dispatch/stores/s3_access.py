@@ -175,7 +175,9 @@ class S3Access:
         signer = auth.S3SigV4Auth(
             load_library("botocore.credentials").Credentials(own.key, own.secret, own.token or None), "s3", self.region
         )
-        signed = request.AWSRequest("GET", f"{self.endpoint}/{bucket}?{query_of(parameters)}")
+        # Written out, so that what is signed is what is sent, a default port too.
+        host = {"Host": urlsplit(self.endpoint).netloc}
+        signed = request.AWSRequest("GET", f"{self.endpoint}/{bucket}?{query_of(parameters)}", headers=host)
         signer.add_auth(signed)
         return ListingPage.read(self._plain.ask("GET", signed.url, dict(signed.headers.items())))
 

@@ -20,7 +20,7 @@ _CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,64})</Code>")
 class _Stay(urllib.request.HTTPRedirectHandler):
     """Follows nothing."""
 
-    def redirect_request(self, *of: Any) -> None:
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
         """Leave it at the answer that says so."""
 
 

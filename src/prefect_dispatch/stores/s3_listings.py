@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Iterator, List, Mapping, NoReturn, Set, Tuple
 
 from prefect_dispatch.errors import DispatchError, StoreError
-from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.stores.s3_access import load_library
 from prefect_dispatch.stores.s3_bucket import S3Bucket
 from prefect_dispatch.stores.s3_errors import Garbled, failure_of, is_panic
-from prefect_dispatch.stores.s3_page import ListingPage
+from prefect_dispatch.stores.s3_page import Listed, ListingPage
 from prefect_dispatch.stores.s3_tries import Tries
 
 PAGE = 1000
 """How many keys one answer to a listing has."""
 _NOT_ALL = "it lists what it did not list before"
-
-
-@dataclass(frozen=True)
-class Listed:
-    """An object as a listing shows it.
-
-    Args:
-        key: its whole key.
-        size: its bytes.
-        changed: when it was written, by the server's clock.
-        tag: the server's own tag of its bytes, without quotes; empty where it has none.
-    """
-
-    key: str
-    size: int
-    changed: datetime
-    tag: str
 
 
 class S3Listings:
@@ -59,11 +40,19 @@ class S3Listings:
             StoreError: it failed on the way, or the server's pages repeat themselves.
         """
         obstore = load_library("obstore")
-        last = after
+        last, begun = after, False
         tries = Tries(self._bucket.access)
         while True:
             before = last
             try:
+                if not begun:
+                    first = self._page({"prefix": _prefix(folder), "start-after": last, "max-keys": str(PAGE)})
+                    begun = True
+                    if first.entries:
+                        last = first.entries[-1].key
+                        yield first.names
+                    if not first.behind:
+                        return
                 for page in obstore.list(self._bucket.client(), folder or None, offset=last or None, chunk_size=PAGE):
                     listed = [listed_of(one) for one in page]
                     if not listed:
@@ -92,10 +81,15 @@ class S3Listings:
         obstore = load_library("obstore")
 
         def list_all() -> List[str]:
-            keys: List[str] = []
-            begun: Set[str] = set()
+            # Most listings are short: one answer in the server's own words is all of them.
+            first = self._page({"prefix": _prefix(folder), "max-keys": str(PAGE)})
+            keys = [one.key for one in first.names]
+            if not first.behind:
+                return keys
+            begun: Set[str] = set(keys[:1])
+            last = first.entries[-1].key if first.entries else ""
             while True:
-                before, last = len(keys), keys[-1] if keys else ""
+                before = len(keys)
                 for page in obstore.list(self._bucket.client(), folder or None, offset=last or None, chunk_size=PAGE):
                     if page:
                         # Told at once: a server that sends one page over and over never comes to an end.
@@ -104,7 +98,8 @@ class S3Listings:
                             self._refuse_repetition(folder)
                         begun.add(begins)
                         keys += [one["path"] for one in page]
-                if not self._has_more(folder, keys[-1] if keys else ""):
+                        last = keys[-1]
+                if not self._has_more(folder, last):
                     return keys
                 if len(keys) == before:
                     raise Garbled(_NOT_ALL)
@@ -123,7 +118,7 @@ class S3Listings:
             behind: List[str] = [""]
             while True:
                 page = self._page({"prefix": _prefix(folder), "delimiter": "/", "continuation-token": behind[-1]})
-                objects += page.keys
+                objects += [one.key for one in page.names]
                 folders += [prefix.rstrip("/") for prefix in page.prefixes]
                 if not page.behind:
                     return objects, folders
@@ -134,7 +129,7 @@ class S3Listings:
         objects, folders = self._bucket.ask(list_all, folder)
         if len(set(objects)) != len(objects) or len(set(folders)) != len(folders):
             self._refuse_repetition(folder)
-        return [key for key in objects if not key.endswith("/")], folders
+        return objects, folders
 
     def _has_more(self, folder: str, last: str) -> bool:
         """Whether there is a key behind the last one that was listed, by what the server itself says."""
@@ -143,11 +138,11 @@ class S3Listings:
         while True:
             asked.add(after)
             page = self._page({"prefix": _prefix(folder), "start-after": after, "max-keys": "1"})
-            if not page.keys:
+            if not page.entries:
                 return False
-            if page.keys[0] in asked:
+            after = page.entries[0].key
+            if after in asked:
                 self._refuse_repetition(folder)
-            after = page.keys[0]
             # What some tools put there for a folder; obstore does not tell it from a name.
             if not after.endswith("/"):
                 return True

@@ -10,7 +10,8 @@ from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.stores.s3_access import load_library
 from prefect_dispatch.stores.s3_bucket import S3Bucket
 from prefect_dispatch.stores.s3_errors import Garbled, Meaning
-from prefect_dispatch.stores.s3_listings import Listed, listed_of
+from prefect_dispatch.stores.s3_listings import listed_of
+from prefect_dispatch.stores.s3_page import Listed
 
 DIGEST = "dispatch-sha256"
 """The metadata of an object that we created with content: what its bytes come to, in hexadecimal digits.
