@@ -160,9 +160,13 @@ class Supervisor:
 
     def due(self, state: LineageState) -> Step:
         """What is due for a state that was read, by this process's own time."""
+        return self._due(self._access.time.of(state))
+
+    def _due(self, state: LineageState) -> Step:
+        """What is due for a state in this process's own time. A step's submissions are those of that very state."""
         if self._generation is not None and state.generation > self._generation:
             return Overtaken(generation=state.generation)
-        return next_step(self._access.time.of(state), self._access.time.now(), self.capabilities)
+        return next_step(state, self._access.time.now(), self.capabilities)
 
     async def advance(self) -> Advanced:
         """Take the one step that is due.
@@ -185,7 +189,8 @@ class Supervisor:
         before = await self._refresh()
         self._access.record.require_writable()
         own = self._access.time
-        state, step = own.of(before), self.due(before)
+        state = own.of(before)
+        step = self._due(state)
         trouble = ""
         try:
             await self._do(state, step)

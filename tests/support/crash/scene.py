@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prefect_dispatch.failpoints import LOG, POINT
 from prefect_dispatch.format.publication import Publication
-from prefect_dispatch.model.facts import Outcome
+from prefect_dispatch.model.facts import Outcome, Submitting
 from prefect_dispatch.model.fold import fold
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.lineage_root import LineageRoot
@@ -114,16 +114,15 @@ class Scene:
         assert open_index(self.record_root).names() == []
         outcome = Outcome.STOPPED if self.scenario == "stopped" else Outcome.SUCCEEDED
         assert state.finished.outcome is outcome, state.finished
-        self._check_objects(state)
+        self._check_objects({entry.fact.token for entry in entries if isinstance(entry.fact, Submitting)})
         if self.scenario != "requeue":
             self._check_weights(state)
 
-    def _check_objects(self, state: LineageState) -> None:
+    def _check_objects(self, tokens: set[str]) -> None:
         """Each submission of the record has one object at most, and there is no other object."""
         folders = list((self.folder / "state" / "objects").glob("*"))
         names = Counter(json.loads((folder / "object.json").read_text())["name"].split(".")[1] for folder in folders)
         assert set(names.values()) <= {1}, names
-        tokens = {submission.token for submission in state.submissions}
         assert {folder.name for folder in folders} <= tokens
         assert list((self.folder / "state" / "queue").glob("*")) == [] or self.scenario == "requeue"
 
