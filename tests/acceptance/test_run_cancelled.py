@@ -6,8 +6,12 @@ import os
 import signal
 from datetime import UTC, datetime
 
+from prefect.client.orchestration import get_client
+
+from prefect_dispatch.blocks.record_roots import looked_after
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.supervisor.beats import Heart, sweep_beats
+from prefect_dispatch.tasks.supervise_runs import jobs_of, read_broken_runs, read_live_runs
 from support.deployed import WORKING, patiently, processes_of, reconcile
 from support.reconciled import LaterClock, reconcile_later
 
@@ -22,6 +26,13 @@ def kill_processes_of(run: str, worker) -> None:
     for process in processes_of(run):
         os.kill(process, signal.SIGKILL)
     patiently(lambda: not processes_of(run), "no process of the run")
+
+
+async def roots_of_runs() -> list[str]:
+    """What ``reconcile`` looks after by itself."""
+    async with get_client() as client:
+        runs = [*await read_live_runs(client), *await read_broken_runs(client)]
+        return await looked_after(None, jobs_of(runs), [])
 
 
 def test_a_cancelled_run_stops_its_job_and_a_suspended_one_has_it_save_and_goes_on_when_resumed(another):
@@ -107,6 +118,8 @@ def test_a_run_that_lost_its_process_is_taken_over_once(another, worker):
         os.kill(process, signal.SIGKILL)
     assert seeing.reaches(first, "Crashed", "Completed").state.name == "Crashed"
     kill_processes_of(second, worker)
+    # then their stores are found, though nobody has named them
+    assert {str(seen.runs), str(unseen.runs)} <= set(seen.ask(roots_of_runs))
     # when one looks at once, and again
     looked = reconcile(seen, str(seen.runs), str(unseen.runs))
     again = reconcile(seen, str(seen.runs), str(unseen.runs))
