@@ -20,14 +20,13 @@ from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.flows.cancelled import stop_cancelled
 from prefect_dispatch.flows.holding import Holding, ending_when_held
 from prefect_dispatch.model.facts import CarriedBy, Outcome
-from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
 from prefect_dispatch.supervisor.beats import Heart
 from prefect_dispatch.supervisor.carriers import has_carried
-from prefect_dispatch.supervisor.clock import Clock, SystemClock
+from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import Happening, JobHeld, JobOver, TakenOver
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
@@ -89,7 +88,7 @@ async def supervise(job: JobSpec) -> State[Any]:
     reporter.soon("plan", report_plan(spec.lineage, planned, state.opened.identity if state.opened else {}))
     async with contextlib.AsyncExitStack() as beside:
         if carrier is not None:
-            await beside.enter_async_context(_watch(resolved, carrier, clock, supervisor))
+            await beside.enter_async_context(_watch(state, carrier, supervisor))
         beside.enter_context(tags(lineage_tag(spec.lineage), f"generation:{state.generation}"))
         try:
             happening = await _execute(supervisor, carrier, reporter, announcer)
@@ -107,9 +106,10 @@ async def supervise(job: JobSpec) -> State[Any]:
     return _final_state(happening, holding.told)
 
 
-def _watch(job: ResolvedJob, carrier: str, clock: Clock, supervisor: Supervisor) -> RunWatch:
+def _watch(state: LineageState, carrier: str, supervisor: Supervisor) -> RunWatch:
     """What looks at this run beside the job; it has a record of its own, since both read at their own times."""
-    lineage, root = job.spec.lineage, job.record_root
+    assert state.opened is not None
+    lineage, root, clock = supervisor.lineage, state.opened.record_root, supervisor.clock
     interval = supervisor.capabilities.poll_interval.total_seconds()
     heart = Heart(root, lineage, carrier, clock)
     return RunWatch(open_record(root, lineage, clock), UUID(carrier), heart, clock, interval)

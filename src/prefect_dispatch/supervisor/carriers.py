@@ -28,10 +28,11 @@ def carrier_of(entries: Sequence[Entry]) -> Carrier | None:
     What carried an earlier generation, or the job before its end was taken back, carries nothing any more: what becomes
     of its flow run is no word about this one.
     """
+    generation = max((each.generation for each in entries if isinstance(each.fact, Opened)), default=0)
     for entry in reversed(entries):
         if isinstance(entry.fact, Opened | Reopened):
             return None
-        if isinstance(entry.fact, CarriedBy):
+        if isinstance(entry.fact, CarriedBy) and entry.generation == generation:
             return Carrier(entry.fact.flow_run, entry.at)
     return None
 

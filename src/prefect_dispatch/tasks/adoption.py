@@ -37,7 +37,8 @@ async def deployment_of(client: PrefectClient, run: FlowRun | None, named: str) 
     Raises:
         SpecError: there is none of that name.
     """
-    if run is not None and run.deployment_id is not None:
+    # Other flows that carry jobs take more than a job.
+    if run is not None and run.deployment_id is not None and set(run.parameters) == {"job"}:
         return run.deployment_id
     try:
         return (await client.read_deployment_by_name(named)).id
