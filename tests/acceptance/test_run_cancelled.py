@@ -6,6 +6,7 @@ import os
 import signal
 from datetime import UTC, datetime
 
+import pytest
 from prefect.client.orchestration import get_client
 
 from prefect_dispatch.blocks.record_roots import looked_after
@@ -35,6 +36,7 @@ async def roots_of_runs() -> list[str]:
         return await looked_after(None, jobs_of(runs), [])
 
 
+@pytest.mark.timeout(900)
 def test_a_cancelled_run_stops_its_job_and_a_suspended_one_has_it_save_and_goes_on_when_resumed(another):
     # given two jobs that run
     stopped, stopping = another("stopped")
@@ -77,7 +79,8 @@ def test_a_cancelled_run_stops_its_job_and_a_suspended_one_has_it_save_and_goes_
     assert Publication.parse(saved.state().finished.final_save).step == 7
 
 
-def test_a_cancel_and_a_suspension_count_though_process_and_worker_are_dead(another, worker):
+@pytest.mark.timeout(900)
+def test_a_cancel_and_a_suspension_count_though_process_and_worker_are_dead(another, worker, prefect_server):
     # given two jobs whose runs still seem to run, while nothing of their flows is left
     stopped, stopping = another("stopped")
     saved, saving = another("saved")
@@ -86,9 +89,11 @@ def test_a_cancel_and_a_suspension_count_though_process_and_worker_are_dead(anot
         begun(operator)
     kill_processes_of(first, worker)
     kill_processes_of(second, worker)
-    # when a person cancels the one and suspends the other, and the next one comes by who looks
+    # when a person cancels the one and suspends the other, the server is killed too, and the next one comes by who looks
     stopping.cancel(first)
     saving.suspend(second)
+    prefect_server.kill()
+    prefect_server.start()
     looked = reconcile(stopped, str(stopped.runs), str(saved.runs))
     # then
     assert stopped.state().finished.outcome == "stopped", looked.stdout + looked.stderr
@@ -107,6 +112,7 @@ def test_a_cancel_and_a_suspension_count_though_process_and_worker_are_dead(anot
         assert len({each.id for each in operator.objects()}) == len(operator.state().submissions)
 
 
+@pytest.mark.timeout(900)
 def test_a_run_that_lost_its_process_is_taken_over_once(another, worker):
     # given a job whose run was killed so that Prefect knows, and one of which nobody told
     seen, seeing = another("seen")
