@@ -89,7 +89,7 @@ def test_a_cancel_and_a_suspension_count_though_process_and_worker_are_dead(anot
         begun(operator)
     kill_processes_of(first, worker)
     kill_processes_of(second, worker)
-    # when a person cancels the one and suspends the other, the server is killed too, and the next one comes by who looks
+    # when a person cancels the one and suspends the other, the server is killed too, and the next one looks
     stopping.cancel(first)
     saving.suspend(second)
     prefect_server.kill()
