@@ -6,8 +6,13 @@ import os
 import signal
 from datetime import UTC, datetime
 
+import pytest
+from prefect.client.orchestration import get_client
+
+from prefect_dispatch.blocks.record_roots import looked_after
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.supervisor.beats import Heart, sweep_beats
+from prefect_dispatch.tasks.supervise_runs import jobs_of, read_broken_runs, read_live_runs
 from support.deployed import WORKING, patiently, processes_of, reconcile
 from support.reconciled import LaterClock, reconcile_later
 
@@ -24,6 +29,14 @@ def kill_processes_of(run: str, worker) -> None:
     patiently(lambda: not processes_of(run), "no process of the run")
 
 
+async def roots_of_runs() -> list[str]:
+    """What ``reconcile`` looks after by itself."""
+    async with get_client() as client:
+        runs = [*await read_live_runs(client), *await read_broken_runs(client)]
+        return await looked_after(None, jobs_of(runs), [])
+
+
+@pytest.mark.timeout(900)
 def test_a_cancelled_run_stops_its_job_and_a_suspended_one_has_it_save_and_goes_on_when_resumed(another):
     # given two jobs that run
     stopped, stopping = another("stopped")
@@ -66,7 +79,8 @@ def test_a_cancelled_run_stops_its_job_and_a_suspended_one_has_it_save_and_goes_
     assert Publication.parse(saved.state().finished.final_save).step == 7
 
 
-def test_a_cancel_and_a_suspension_count_though_process_and_worker_are_dead(another, worker):
+@pytest.mark.timeout(900)
+def test_a_cancel_and_a_suspension_count_though_process_and_worker_are_dead(another, worker, prefect_server):
     # given two jobs whose runs still seem to run, while nothing of their flows is left
     stopped, stopping = another("stopped")
     saved, saving = another("saved")
@@ -75,9 +89,11 @@ def test_a_cancel_and_a_suspension_count_though_process_and_worker_are_dead(anot
         begun(operator)
     kill_processes_of(first, worker)
     kill_processes_of(second, worker)
-    # when a person cancels the one and suspends the other, and the next one comes by who looks
+    # when a person cancels the one and suspends the other, the server is killed too, and the next one looks
     stopping.cancel(first)
     saving.suspend(second)
+    prefect_server.kill()
+    prefect_server.start()
     looked = reconcile(stopped, str(stopped.runs), str(saved.runs))
     # then
     assert stopped.state().finished.outcome == "stopped", looked.stdout + looked.stderr
@@ -96,6 +112,7 @@ def test_a_cancel_and_a_suspension_count_though_process_and_worker_are_dead(anot
         assert len({each.id for each in operator.objects()}) == len(operator.state().submissions)
 
 
+@pytest.mark.timeout(900)
 def test_a_run_that_lost_its_process_is_taken_over_once(another, worker):
     # given a job whose run was killed so that Prefect knows, and one of which nobody told
     seen, seeing = another("seen")
@@ -107,6 +124,8 @@ def test_a_run_that_lost_its_process_is_taken_over_once(another, worker):
         os.kill(process, signal.SIGKILL)
     assert seeing.reaches(first, "Crashed", "Completed").state.name == "Crashed"
     kill_processes_of(second, worker)
+    # then their stores are found, though nobody has named them
+    assert {str(seen.runs), str(unseen.runs)} <= set(seen.ask(roots_of_runs))
     # when one looks at once, and again
     looked = reconcile(seen, str(seen.runs), str(unseen.runs))
     again = reconcile(seen, str(seen.runs), str(unseen.runs))

@@ -21,12 +21,13 @@ from prefect.states import (
     Suspended,
 )
 
-from prefect_dispatch.model.facts import CarriedBy, Entry, Reopened
+from prefect_dispatch.model.facts import CarriedBy, Entry, Opened, Reopened
 from prefect_dispatch.supervisor.beats import DEAD_AFTER
 from prefect_dispatch.supervisor.carriers import Carrier, carrier_of, settled_at
 from prefect_dispatch.tasks.adoption import LONGEST_DELAY, delay_before
 from prefect_dispatch.tasks.standing import Signs, Standing, is_silent, standing_of
 from prefect_dispatch.tasks.wishes import Wish, wish_of
+from prefect_dispatch.testing.plain_opening import plain_opening
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LONG_AGO, JUST_NOW = NOW - DEAD_AFTER - timedelta(seconds=1), NOW - timedelta(seconds=20)
@@ -97,6 +98,10 @@ def test_a_run_that_prefect_does_not_know_may_be_another_servers():
     assert standing_of(Signs(None, None, None, JUST_NOW), NOW) is Standing.CARRIED
 
 
+def opening() -> Opened:
+    return plain_opening(root_visible=True)
+
+
 def entries(*facts) -> list[Entry]:
     return [
         Entry(seq=seq, at=NOW, by="w", nonce="n", generation=0, fact=fact) for seq, fact in enumerate(facts, start=1)
@@ -109,6 +114,9 @@ def test_the_last_run_carries_until_the_job_is_taken_up_again():
     assert carrier_of(entries(first, second)).flow_run == "second"
     assert carrier_of(entries(first, Reopened())) is None
     assert carrier_of(entries(Reopened(), first)).flow_run == "first"
+    late = entries(Reopened(), first)
+    late[0] = late[0].model_copy(update={"generation": 1, "fact": opening()})
+    assert carrier_of(late) is None
     assert settled_at(entries(first, Reopened(), second, first)) == 2
     assert settled_at(entries(first)) == 0
 

@@ -71,7 +71,8 @@ class Reconciling:
 
     async def settle(self) -> None:
         """Do for each lineage what its run's state asks for; with one query for all runs."""
-        read = [record for record in self._records if await self._is_open(record)]
+        are_open = await asyncio.gather(*(self._is_open(record) for record in self._records))
+        read = [record for record, is_open in zip(self._records, are_open, strict=True) if is_open]
         ids = {uuid for each in read if (uuid := _uuid(each.known.carried_by)) is not None}
         runs = await read_runs(self._client, ids)
         slots = asyncio.Semaphore(AT_A_TIME)

@@ -27,7 +27,7 @@ from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
 from prefect_dispatch.supervisor.beats import Heart
 from prefect_dispatch.supervisor.carriers import carried_generation
-from prefect_dispatch.supervisor.clock import Clock, SystemClock
+from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import Happening, JobHeld, JobOver, JobSuperseded, TakenOver
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
@@ -101,9 +101,8 @@ async def carry_on(record: Record, state: LineageState, planned: Plan, carrier: 
     )
     reporter.soon("plan", report_plan(lineage, planned, state.opened.identity if state.opened else {}))
     async with contextlib.AsyncExitStack() as beside:
-        if carrier is not None and state.opened is not None:
-            watch = _watch(lineage, state.opened.record_root, carrier, clock, supervisor)
-            await beside.enter_async_context(watch)
+        if carrier is not None:
+            await beside.enter_async_context(_watch(state, carrier, supervisor))
         beside.enter_context(tags(lineage_tag(lineage), generation_tag(state.generation)))
         try:
             happening = await _execute(supervisor, carrier, reporter, announcer)
@@ -121,8 +120,10 @@ async def carry_on(record: Record, state: LineageState, planned: Plan, carrier: 
     return final_state(happening, holding.told)
 
 
-def _watch(lineage: str, root: str, carrier: str, clock: Clock, supervisor: Supervisor) -> RunWatch:
+def _watch(state: LineageState, carrier: str, supervisor: Supervisor) -> RunWatch:
     """What looks at this run beside the job; it has a record of its own, since both read at their own times."""
+    assert state.opened is not None
+    lineage, root, clock = supervisor.lineage, state.opened.record_root, supervisor.clock
     interval = supervisor.capabilities.poll_interval.total_seconds()
     heart = Heart(root, lineage, carrier, clock)
     return RunWatch(open_record(root, lineage, clock), UUID(carrier), heart, clock, interval)

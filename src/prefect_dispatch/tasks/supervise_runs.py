@@ -21,8 +21,8 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 
 PAGE = 200
-FLOWS = ("supervise", "supersede")
-"""The flows that carry jobs."""
+CARRYING = ("supervise", "supersede")
+"""The flows whose runs carry jobs."""
 ENDED_WITHIN = timedelta(days=7)
 """Runs that ended longer ago name no store any more that nobody else names."""
 _LIVE = [StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING, StateType.SCHEDULED]
@@ -58,7 +58,7 @@ def jobs_of(runs: Sequence[FlowRun]) -> list[Mapping[str, Any]]:
     return [job for job in found if isinstance(job, Mapping)]
 
 
-_FLOW = FlowFilter(name=FlowFilterName(any_=list(FLOWS)))
+_FLOW = FlowFilter(name=FlowFilterName(any_=list(CARRYING)))
 
 
 def _of_states(types: list[StateType]) -> FlowRunFilter:
