@@ -61,9 +61,9 @@ def others_submit_too(patch: Patch) -> None:
     """Whoever sees an intent and no object makes the call."""
     find = Observer.find
 
-    async def find_or_submit(self, state, submission):
+    async def find_or_submit(self, state, submission, needed):
         if submission.landing is not Landing.INTENDED or not await is_absent(self._access, submission):
-            return await find(self, state, submission)
+            return await find(self, state, submission, needed)
         record_id = self._access.record.id()
         request = request_of(self._access.lineage, record_id, state.opened, submission, {}, lambda: True)
         reference = await self._access.scheduler.submit(request)
@@ -100,9 +100,7 @@ def what_was_abandoned_is_forgotten(patch: Patch) -> None:
 def the_floor_is_ignored(patch: Patch) -> None:
     """Every publication may be resumed from, whatever was chosen."""
     candidates = ResumeChoice.candidates
-    patch.setattr(
-        ResumeChoice, "candidates", lambda self, publications: candidates(ResumeChoice(self.base, 0), publications)
-    )
+    patch.setattr(ResumeChoice, "candidates", lambda self, *given: candidates(ResumeChoice(self.base, 0), *given))
 
 
 def the_count_of_an_ending_object_is_believed(patch: Patch) -> None:
@@ -154,12 +152,12 @@ def a_no_is_trusted_at_once(patch: Patch) -> None:
     """A submission that is not there when its call is given up is taken for abandoned."""
     find = Observer.find
 
-    async def find_hastily(self, state, submission):
+    async def find_hastily(self, state, submission, needed):
         if submission.landing is Landing.INTENDED and await is_absent(self._access, submission):
             if self._access.clock.now() > submission.give_up_at:
                 await self._access.append(Abandoned(n=submission.n), submission.generation)
             return
-        await find(self, state, submission)
+        await find(self, state, submission, needed)
 
     patch.setattr(Observer, "find", find_hastily)
 
@@ -241,14 +239,14 @@ def what_cannot_be_told_is_not_there(patch: Patch) -> None:
     """An ambiguous answer counts as a no."""
     find = Observer.find
 
-    async def find_or_give_up(self, state, submission):
+    async def find_or_give_up(self, state, submission, needed):
         try:
             await self._access.scheduler.find(submission.token)
         except Ambiguous:
             if submission.landing is Landing.INTENDED:
                 await self._access.append(Abandoned(n=submission.n), submission.generation)
             return
-        await find(self, state, submission)
+        await find(self, state, submission, needed)
 
     patch.setattr(Observer, "find", find_or_give_up)
 

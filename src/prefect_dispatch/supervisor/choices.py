@@ -132,7 +132,7 @@ def reopen(record: Record, *, who: str, note: str = "") -> LineageState:
         if state.finished.outcome not in REOPENABLE:
             raise LineageError(
                 f"lineage {record.lineage!r} is finished ({state.finished.outcome}), which cannot be reopened; "
-                "give a new run a lineage name of its own"
+                "have a new run supersede it, or give that one a lineage name of its own"
             )
         try:
             reopened = record.append(Reopened(who=who, after=state.finished.outcome, note=note))
