@@ -15,8 +15,8 @@ from support.crash.choice import Reached
 from support.crash.crashes import Crashes
 from support.crash.kill import SUPERVISOR, Kill
 
-IN_FOLDERS = [point for point in Failpoint if not point.value.startswith("s3.")]
-"""Those of a root in a bucket are in test_bucket_crashes."""
+IN_FOLDERS = [point for point in Failpoint if not point.value.startswith(("s3.", "prefect."))]
+"""Those of a root in a bucket are in test_bucket_crashes, those in Prefect in tests/acceptance/test_prefect_crashes."""
 
 
 @pytest.mark.parametrize("point", IN_FOLDERS, ids=lambda point: point.value)

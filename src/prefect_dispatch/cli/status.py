@@ -14,7 +14,7 @@ from prefect_dispatch.pictures.history import History, history_of, resumed_words
 from prefect_dispatch.pictures.tables import identity_table
 from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.places import known_lineages
-from prefect_dispatch.supervisor.polls import POLL_CESSATION, last_poll
+from prefect_dispatch.supervisor.polls import POLL_CESSATION, RECONCILE, last_poll
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
     opened = history.state.opened
     summary["identity"] = identity_table(opened.plan, opened.identity) if opened is not None else []
     summary["holds_polled_at"] = _polled_at(record_root)
+    summary["reconciled_at"] = _polled_at(record_root, RECONCILE)
     summary["faults"] = [*history.faults, *([record.unreadable] if record.unreadable else [])]
     if options.json:
         print_json(summary)
@@ -49,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
         print_table(summary["identity"])
         if history.state.hold is not None:
             say(f"holds were last looked after by poll_cessation: {summary['holds_polled_at'] or 'never'}")
+        if history.state.open and summary["reconciled_at"]:
+            say(f"runs that are gone were last looked for by reconcile: {summary['reconciled_at']}")
     return report_faults(history, record)
 
 
@@ -73,8 +76,8 @@ def _show_all(record_root: str, as_json: bool) -> int:
     return code
 
 
-def _polled_at(record_root: str) -> str | None:
-    polled = last_poll(record_root, POLL_CESSATION)
+def _polled_at(record_root: str, poller: str = POLL_CESSATION) -> str | None:
+    polled = last_poll(record_root, poller)
     return polled.isoformat() if polled is not None else None
 
 

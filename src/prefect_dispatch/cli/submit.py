@@ -24,6 +24,7 @@ from prefect_dispatch.model.state import Hold
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
+from prefect_dispatch.supervisor.beats import Heart
 from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, TakenOver, drive
@@ -32,6 +33,7 @@ from prefect_dispatch.supervisor.opening import open_lineage, owner, require_hel
 from prefect_dispatch.supervisor.patience import PatientReader
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.trouble import Trouble
 
 _PROGRAM = (sys.executable, "-P", "-m", "prefect_dispatch.cli")
 POLL_SECONDS = 0.2
@@ -148,10 +150,10 @@ def _carry(job: ResolvedJob, record: Record, generation: int) -> str:
     except Exception as error:
         fault = printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         print(f"prefect-dispatch: Prefect failed ({fault}); the job goes on without it", file=sys.stderr)
-    return asyncio.run(_carry_alone(record, generation))
+    return asyncio.run(_carry_alone(record, job.record_root, generation))
 
 
-async def _carry_alone(record: Record, generation: int) -> str:
+async def _carry_alone(record: Record, record_root: str, generation: int) -> str:
     """Advance a lineage until it is over, held or carried by somebody else: all that a job needs of a supervisor."""
     clock = SystemClock()
     state = PatientReader(record, _tell).wait()
@@ -161,18 +163,17 @@ async def _carry_alone(record: Record, generation: int) -> str:
     carrier = f"process-{os.getpid()}"
     if (await supervisor.read(_tell)).open:
         await supervisor.append(CarriedBy(flow_run=carrier), _tell)
-    last = ""
+    trouble, heart = Trouble(), Heart(record_root, record.lineage, carrier, clock)
 
     async def tell_trouble(advanced: Advanced) -> None:
-        nonlocal last
-        if advanced.trouble and advanced.trouble != last:
-            _tell(advanced.trouble)
-        last = advanced.trouble
+        await asyncio.to_thread(heart.beat)
+        trouble.note(advanced.trouble, _tell)
 
     while isinstance(
         happening := await drive(supervisor, carrier=carrier, after_each=tell_trouble, tell=_tell), ExecutionOver
     ):
         pass
+    heart.stop()
     return f"{happening.by} carries it now" if isinstance(happening, TakenOver) else ""
 
 

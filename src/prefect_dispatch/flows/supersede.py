@@ -12,6 +12,7 @@ from pydantic import Field
 
 from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.errors import UsageError
+from prefect_dispatch.flows.cancelled import stop_cancelled
 from prefect_dispatch.flows.supervise import carry_on, final_state, flow_run_id, over_already
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.supervisor.assemble import plan_of
@@ -20,7 +21,13 @@ from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.tasks.supersede import supersede as supersede_once
 
 
-@flow(name="supersede", flow_run_name="supersede-{lineage}", persist_result=False, validate_parameters=True)
+@flow(
+    name="supersede",
+    flow_run_name="supersede-{lineage}",
+    on_cancellation=[stop_cancelled],
+    persist_result=False,
+    validate_parameters=True,
+)
 async def supersede(
     lineage: Annotated[str, Field(description="The lineage, open or finished")],
     job: Annotated[JobSpec, Field(description="The changed job, of the same lineage")],

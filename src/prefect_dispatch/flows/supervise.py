@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from prefect import flow, get_run_logger, tags
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
+from prefect.exceptions import Pause
 from prefect.states import Cancelled, Completed, Failed
 
 from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.flows.cancelled import stop_cancelled
 from prefect_dispatch.flows.holding import Holding, ending_when_held
 from prefect_dispatch.model.facts import CarriedBy, Outcome
 from prefect_dispatch.model.plan import Plan
@@ -22,20 +25,30 @@ from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
+from prefect_dispatch.supervisor.beats import Heart
+from prefect_dispatch.supervisor.carriers import carried_generation
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import Happening, JobHeld, JobOver, JobSuperseded, TakenOver
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.adoption import ADOPTER_TAG
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.execute import execute, retries_for
-from prefect_dispatch.tasks.held_run import dress, lineage_tag
+from prefect_dispatch.tasks.held_run import dress, generation_of, generation_tag, lineage_tag
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_plan
-from prefect_dispatch.tasks.resuming import SUPERSEDED, carried_generation, superseded_words
+from prefect_dispatch.tasks.resuming import SUPERSEDED, superseded_words
+from prefect_dispatch.tasks.run_watch import RunWatch
 
 
-@flow(name="supervise", flow_run_name="supervise-{job.lineage}", persist_result=False, validate_parameters=True)
+@flow(
+    name="supervise",
+    flow_run_name="supervise-{job.lineage}",
+    on_cancellation=[stop_cancelled],
+    persist_result=False,
+    validate_parameters=True,
+)
 async def supervise(job: JobSpec) -> State[Any]:
     """Run one long, preemptible job to its end: submit it, watch it, run it again by its rules, or hold it.
 
@@ -87,15 +100,33 @@ async def carry_on(record: Record, state: LineageState, planned: Plan, carrier: 
         "lineage %s is at fact %d of %s", lineage, state.seq, record.location, extra={"action": "lineage.taken_up"}
     )
     reporter.soon("plan", report_plan(lineage, planned, state.opened.identity if state.opened else {}))
-    with tags(lineage_tag(lineage), f"generation:{state.generation}"):
-        happening = await _execute(supervisor, carrier, reporter, announcer)
-        while isinstance(happening, JobHeld):
-            await reporter.finish()
-            if not await holding.wait():
-                break
+    async with contextlib.AsyncExitStack() as beside:
+        if carrier is not None:
+            await beside.enter_async_context(_watch(state, carrier, supervisor))
+        beside.enter_context(tags(lineage_tag(lineage), generation_tag(state.generation)))
+        try:
             happening = await _execute(supervisor, carrier, reporter, announcer)
+            while isinstance(happening, JobHeld):
+                await reporter.finish()
+                if not await holding.wait():
+                    break
+                happening = await _execute(supervisor, carrier, reporter, announcer)
+        except Pause:
+            # Prefect ends a run that a person has suspended wherever it comes by, as at the end of a task.
+            await reporter.finish()
+            await holding.leave()
+            raise
     await reporter.finish()
     return final_state(happening, holding.told)
+
+
+def _watch(state: LineageState, carrier: str, supervisor: Supervisor) -> RunWatch:
+    """What looks at this run beside the job; it has a record of its own, since both read at their own times."""
+    assert state.opened is not None
+    lineage, root, clock = supervisor.lineage, state.opened.record_root, supervisor.clock
+    interval = supervisor.capabilities.poll_interval.total_seconds()
+    heart = Heart(root, lineage, carrier, clock)
+    return RunWatch(open_record(root, lineage, clock), UUID(carrier), heart, clock, interval)
 
 
 async def _execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer) -> Happening:
@@ -120,12 +151,16 @@ async def carry(job: JobSpec) -> State[Any]:
 
 
 def over_already(record: Record, carrier: str | None) -> JobOver | JobSuperseded | None:
-    """What became of the generation that this very run carried, while there was no process; None where it goes on."""
+    """What became of the generation that this very run carried, or was to take over; None where it goes on.
+
+    It came while there was no process.
+    """
     state = record.refresh()
     carried = carried_generation(record.entries(), carrier) if carrier is not None else None
-    if carried is None:
+    meant = carried if carried is not None else _adopted_generation()
+    if meant is None:
         return None
-    if carried < state.generation:
+    if meant < state.generation:
         return JobSuperseded(state)
     if state.finished is None:
         return None
@@ -133,10 +168,17 @@ def over_already(record: Record, carrier: str | None) -> JobOver | JobSuperseded
     return JobOver(state)
 
 
+def _adopted_generation() -> int | None:
+    """The generation that this run was started to take over; None where it was not."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    return generation_of(run) if run is not None and ADOPTER_TAG in run.tags else None
+
+
 async def _dress_run(flow_run: str, lineage: str, generation: int) -> None:
     """Tag the flow run, so that the runs of a lineage are found together, and those that are held."""
     async with get_client() as client:
-        own = (lineage_tag(lineage), f"generation:{generation}")
+        own = (lineage_tag(lineage), generation_tag(generation))
         await dress(client, UUID(flow_run), own, held=False)
 
 

@@ -117,8 +117,8 @@ def _open(state: LineageState, generation: int, fact: Opened, at: datetime) -> L
         generation=generation,
         opened=fact,
         opened_at=at,
-        # Whoever carried the old generation carries the new one only once they say so.
-        carried_by=state.carried_by if state.opened is None else None,
+        # Whoever carried the old generation carries the new one only once they say so, as a run that opens it does.
+        carried_by=state.carried_by if state.opened is None else fact.request or None,
         parent=_parent(state),
         obligations=_obligations(state),
         base=fact.base,

@@ -331,7 +331,9 @@ def _stopping(here: _Situation, stop: StopRequested) -> Step:
         return ending
     if stop.intent == "suspend":
         end = end_of(submission) if submission is not None else None
-        return _hold(here, submission, end, f"suspended on request of {who}", expires=False)
+        saved = not here.state.fruitless or here.opened.plan.count_every_execution
+        told = "" if saved else "; the execution has saved nothing new"
+        return _hold(here, submission, end, f"suspended on request of {who}{told}", expires=False)
     return _finish(here, Outcome.STOPPED, f"stopped on request of {who}")
 
 

@@ -22,6 +22,7 @@ from prefect_dispatch.schedulers.local_request import (
     job_environment,
     job_path,
 )
+from prefect_dispatch.schedulers.local_state import describe_folder_refusal
 from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.settings import state_folder
 
@@ -111,8 +112,10 @@ def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> st
     if settings.get("type") != "local":
         return None
     path = job_path(os.environ, spec.environment)
-    return describe_resource_refusal(spec.resources) or describe_program_refusal(
-        spec.command, spec.setup, workdir, path
+    return (
+        describe_folder_refusal(Path(LocalSettings.model_validate(settings).state_folder))
+        or describe_resource_refusal(spec.resources)
+        or describe_program_refusal(spec.command, spec.setup, workdir, path)
     )
 
 

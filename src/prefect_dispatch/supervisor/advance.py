@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -39,16 +39,20 @@ from prefect_dispatch.supervisor.reports_view import ReportsView
 from prefect_dispatch.supervisor.root_view import RootView
 from prefect_dispatch.supervisor.stopping import Stopper, notice_for
 from prefect_dispatch.supervisor.submitting import Submitter
+from prefect_dispatch.supervisor.trouble import Tell, Trouble
 
+_ASKS_NOBODY = (Append, Finish, Done, NotOpened)
+"""After these steps nothing more is known of the scheduler."""
 _log = logging.getLogger(__name__)
-
-Tell = Callable[[str], None]
-"""Tells a person of what is being waited out."""
 
 
 def warn(trouble: str) -> None:
-    """Write it into the log."""
+    """Write what is wrong with a record into the log."""
     _log.warning("%s", trouble, extra={"action": "record.trouble"})
+
+
+def _warn_of_scheduler(trouble: str) -> None:
+    _log.warning("%s", trouble, extra={"action": "scheduler.trouble"})
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,10 @@ class Supervisor:
         self._submitter = Submitter(self._access, self._stopper)
         self._generation = generation
         self._last: LineageState | None = record.last
-        self._away = False
+        self._could_read = True
+        self._record_trouble = Trouble(record.lineage)
+        self._ends_behind: int | None = None
+        self._scheduler_trouble = Trouble(record.lineage)
 
     @property
     def lineage(self) -> str:
@@ -135,7 +142,7 @@ class Supervisor:
         """Read the record and fold it, without taking a step; a record that has gone away is waited for.
 
         Args:
-            tell: told once of a record that is away.
+            tell: told once of a record that cannot be used, again where the reason changes, and when it is over.
 
         Raises:
             StoreUnreachable: the record could never be read.
@@ -143,7 +150,7 @@ class Supervisor:
         """
         while True:
             try:
-                return await self._refresh()
+                return await self._refresh(tell)
             except (StoreError, StoreUnreachable) as error:
                 await self._wait_until_back(error, tell)
 
@@ -175,7 +182,7 @@ class Supervisor:
         except (StoreError, StoreUnreachable) as error:
             if self._last is None:
                 raise
-            self._note_away(error, warn)
+            self._note_trouble(error, warn)
             return Advanced(self._last, Poll(why="the record to be reachable"), False, None, str(error))
 
     async def _advance(self) -> Advanced:
@@ -192,27 +199,30 @@ class Supervisor:
             _log.debug("%s: another supervisor was faster", self.lineage, extra={"action": "append.lost"})
         except SchedulerError as error:
             trouble = str(error)
-            _log.warning("%s: %s", self.lineage, error, extra={"action": "scheduler.trouble"})
+        if trouble or not isinstance(step, _ASKS_NOBODY):
+            self._scheduler_trouble.note(trouble, _warn_of_scheduler)
         after = await self._refresh()
         wake_at = own.wall(step.wake_at) if isinstance(step, Poll) and step.wake_at is not None else None
         return Advanced(after, step, after.seq > before.seq, wake_at, trouble)
 
-    async def _refresh(self) -> LineageState:
+    async def _refresh(self, tell: Tell = warn) -> LineageState:
+        self._could_read = False
         self._last = await self._access.refresh()
-        self._away = False
+        self._could_read = True
+        # What can be read may still take no facts: that is over when somebody has appended one.
+        if self._ends_behind is None or self._last.seq > self._ends_behind:
+            self._record_trouble.end(tell)
         return self._last
 
-    def _note_away(self, error: StoreError | StoreUnreachable, tell: Tell) -> None:
-        """A record that is away is told of once, and then again only when it has been back."""
-        if not self._away:
-            self._away = True
-            tell(f"{self.lineage}: {error}")
+    def _note_trouble(self, error: StoreError | StoreUnreachable, tell: Tell) -> None:
+        self._ends_behind = self._last.seq if self._could_read and self._last is not None else None
+        self._record_trouble.note(str(error), tell)
 
     async def _wait_until_back(self, error: StoreError | StoreUnreachable, tell: Tell) -> None:
-        """A record that cannot be reached for a while stops nothing: the job goes on, and so do we when it is back."""
+        """A record that cannot be used for a while stops nothing: the job goes on, and so do we when it can."""
         if self._last is None:
             raise error
-        self._note_away(error, tell)
+        self._note_trouble(error, tell)
         await self.clock.sleep(self.capabilities.poll_interval.total_seconds())
 
     async def append(self, fact: Fact, tell: Tell = warn) -> LineageState:
@@ -223,7 +233,7 @@ class Supervisor:
 
         Args:
             fact: the fact.
-            tell: told once of a record that is away.
+            tell: told once of a record that cannot be used, again where the reason changes, and when it is over.
 
         Raises:
             StoreUnreachable: the record could never be read.
@@ -232,7 +242,7 @@ class Supervisor:
         while True:
             try:
                 await self._access.append(fact, self._generation)
-                return await self._refresh()
+                return await self._refresh(tell)
             except Exists:
                 await self.read(tell)
             except (StoreError, StoreUnreachable) as error:

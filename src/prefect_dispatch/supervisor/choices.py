@@ -57,7 +57,9 @@ def run_again(record: Record, hold: str | None = None, *, who: str, note: str = 
     return _answer(record, hold, Resolution.RUN_AGAIN, None, who, note)
 
 
-def stop(record: Record, hold: str | None = None, *, who: str, note: str = "") -> LineageState:
+def stop(
+    record: Record, hold: str | None = None, *, who: str, note: str = "", carrier: str | None = None
+) -> LineageState:
     """Answer a hold: end the job. It counts also where a signal was faster, whatever followed from that.
 
     Args:
@@ -65,11 +67,13 @@ def stop(record: Record, hold: str | None = None, *, who: str, note: str = "") -
         hold: the hold that is answered, as it was shown; the one that is open now where None.
         who: the person.
         note: why, for the record.
+        carrier: the flow run in which it was asked for; it counts only while that one carries the lineage.
 
     Raises:
-        LineageError: that hold does not wait for an answer; the text says what became of it. Nothing was changed.
+        LineageError: that hold does not wait for an answer, or another run carries the lineage; the text says what
+            became of it. Nothing was changed.
     """
-    return _answer(record, hold, Resolution.STOP, None, who, note)
+    return _answer(record, hold, Resolution.STOP, None, who, note, carrier)
 
 
 def continue_from(
@@ -149,13 +153,21 @@ def _hold_at_once(record: Record, state: LineageState) -> LineageState:
 
 
 def _answer(
-    record: Record, hold: str | None, resolution: Resolution, base: str | None, who: str, note: str
+    record: Record,
+    hold: str | None,
+    resolution: Resolution,
+    base: str | None,
+    who: str,
+    note: str,
+    carrier: str | None = None,
 ) -> LineageState:
     """Append a person's word right behind what was read. Whoever is second is told of the first one's answer."""
     while True:
         state = record.refresh()
         record.require_writable()
         waiting = awaiting(state)
+        if carrier is not None and state.carried_by != carrier:
+            raise LineageError(f"lineage {record.lineage!r} is carried by {state.carried_by} now, and not by {carrier}")
         if hold is None:
             if waiting is None:
                 raise LineageError(f"lineage {record.lineage!r} is not held; there is nothing to answer")

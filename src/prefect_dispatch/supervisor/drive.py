@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from prefect_dispatch.model.state import Execution, Landing, LineageState, SubmissionState
 from prefect_dispatch.model.steps import Append, Done, Finish, Held, Overtaken
-from prefect_dispatch.supervisor.advance import Advanced, Supervisor, Tell, warn
+from prefect_dispatch.supervisor.advance import Advanced, Supervisor, warn
+from prefect_dispatch.supervisor.trouble import Tell
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ async def drive(
         supervisor: advances the lineage.
         carrier: the flow run in whose name this is done; None to go on whoever carries it.
         after_each: told of each advance, for progress.
-        tell: told of a record that is away when this begins.
+        tell: told of a record that cannot be read when this begins.
     """
     over_before = _count_over(await supervisor.read(tell))
     while True:

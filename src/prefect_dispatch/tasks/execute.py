@@ -25,6 +25,7 @@ from prefect_dispatch.supervisor.drive import (
     TakenOver,
     drive,
 )
+from prefect_dispatch.supervisor.trouble import Tell, Trouble
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.progress_report import ProgressReport
 from prefect_dispatch.tasks.reporter import Reporter
@@ -72,21 +73,20 @@ async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporte
     """
     logger = get_run_logger()
     progress = ProgressReport(supervisor)
-    troubles: set[str] = set()
+    trouble, faults = Trouble(), set[str]()
+
+    def teller(action: str) -> Tell:
+        return lambda text: logger.warning("%s", text, extra={"action": action})
 
     async def after_each(advanced: Advanced) -> None:
-        faults = supervisor.root.faults if supervisor.root is not None else ()
-        told = [(advanced.trouble, "advance.trouble"), *((fault, "root.trouble") for fault in faults)]
-        for trouble, action in told:
-            if trouble and trouble not in troubles:
-                troubles.add(trouble)
-                logger.warning("%s", trouble, extra={"action": action})
+        trouble.note(advanced.trouble, teller("advance.trouble"))
+        for fault in supervisor.root.faults if supervisor.root is not None else ():
+            if fault not in faults:
+                faults.add(fault)
+                teller("root.trouble")(fault)
         reporter.soon("progress", progress.update(advanced.state))
 
-    def tell(trouble: str) -> None:
-        logger.warning("%s", trouble, extra={"action": "record.trouble"})
-
-    happening = await drive(supervisor, carrier=carrier, after_each=after_each, tell=tell)
+    happening = await drive(supervisor, carrier=carrier, after_each=after_each, tell=teller("record.trouble"))
     reporter.soon("last progress", progress.update(happening.state, last=True))
     _announce(announcer, happening)
     epoch, number = _epoch_of(happening), _try_number()

@@ -15,8 +15,10 @@ from prefect.client.schemas.responses import SetStateStatus
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Running, Scheduled
 
-from prefect_dispatch.model.facts import CarriedBy, Entry, Opened
+from prefect_dispatch.failpoints import reach
+from prefect_dispatch.model.facts import CarriedBy, Entry
 from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.supervisor.carriers import carried_generation
 from prefect_dispatch.supervisor.record import Record
 
 MOST_CARRIERS = 20
@@ -85,6 +87,7 @@ async def wake(client: PrefectClient, run: UUID, why: str) -> Woken:
             if flow_run.state.state_details.pause_reschedule
             else Running(message=why)
         )
+        reach("prefect.wake")
         answer = await client.set_flow_run_state(run, next_state)
     except ObjectNotFound:
         return Woken.GONE
@@ -110,6 +113,7 @@ async def retire(client: PrefectClient, run: FlowRun, state: LineageState, entri
         over: State[Any] = Cancelled(name=SUPERSEDED, message=superseded_words(state))
     else:
         over = Cancelled(name="HandedOver", message=f"flow run {state.carried_by} carries the lineage now")
+    reach("prefect.retire")
     await client.set_flow_run_state(run.id, over)
     return True
 
@@ -130,27 +134,11 @@ async def end_superseded(record: Record) -> list[str]:
     return ended
 
 
-def carried_generation(entries: Sequence[Entry], run: str) -> int | None:
-    """The last generation that a run carried, or opened and is to carry; None where there is none."""
-    found = (entry.generation for entry in entries if run in _runs_of(entry))
-    return max(found, default=None)
-
-
 def last_carriers(entries: Sequence[Entry], below: int) -> list[UUID]:
     """The run that carried each older generation last, the newest first."""
     last = {each.generation: each.fact.flow_run for each in entries if isinstance(each.fact, CarriedBy)}
     runs = [_uuid(last[generation]) for generation in sorted(last, reverse=True) if generation < below]
     return [run for run in runs if run is not None][:MOST_CARRIERS]
-
-
-def _runs_of(entry: Entry) -> tuple[str, ...]:
-    match entry.fact:
-        case CarriedBy(flow_run=run):
-            return (run,)
-        case Opened(request=request) if request:
-            return (request,)
-        case _:
-            return ()
 
 
 def _uuid(text: str | None) -> UUID | None:

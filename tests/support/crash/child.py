@@ -70,6 +70,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "shared": {"shared_checkpoint": True},
     "superseded": {},
 }
+IN_A_BUCKET = "bucket"
+"""The scenario whose root and record are below the URL that the file ``url`` in its folder holds."""
 KINDS = {"over": "over", "state": "state", "barred": "barred"}
 
 
@@ -144,11 +146,13 @@ class KeptScripted:
 
 def job_of(folder: Path, scenario: str, environment: Mapping[str, str] | None = None) -> ResolvedJob:
     again = {"budget": 100, "delay": "0s"}
+    above = (folder / "url").read_text() if scenario == IN_A_BUCKET else str(folder)
+    root, record_root = f"{above}/root", f"{above}/record"
     spec = {
         "lineage": LINEAGE,
         "command": [sys.executable, str(TRAINER), KINDS.get(scenario, "folder"), str(folder / "gate")],
         "environment": {MARK: str(folder), **(environment or {})},
-        "store": {"root": str(folder / "root")},
+        "store": {"root": root},
         "scheduler": {"type": "local"},
         "saves": MARKER,
         "watch_interval": "30ms",
@@ -161,13 +165,13 @@ def job_of(folder: Path, scenario: str, environment: Mapping[str, str] | None = 
             "launch_failed": {"action": "resubmit", **again},
             "vanished": {"action": "resubmit", **again},
         },
-        **SCENARIOS[scenario],
+        **({"workplace": str(folder / "workplaces")} if scenario == IN_A_BUCKET else SCENARIOS[scenario]),
     }
     return ResolvedJob(
         spec=JobSpec.read(spec, "the job"),
         workdir=str(folder),
-        root=str(folder / "root"),
-        record_root=str(folder / "record"),
+        root=root,
+        record_root=record_root,
         scheduler={"type": "local"},
     )
 
