@@ -1,0 +1,203 @@
+"""From what Slurm's commands said of a job to an observation. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from prefect_dispatch.format.exit_codes import ExitCode
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.observation import EndedRestart, Exit, ObjectState, Observation
+from prefect_dispatch.schedulers.slurm.states import canceller_of, meaning_of, word_of
+from prefect_dispatch.schedulers.slurm.tables import AccountedRun, QueueEntry
+
+SHELL_SIGNAL = 128
+"""A shell that a signal ended, or whose command one ended, exits with this and the signal's number."""
+WARNING_EARLY = timedelta(seconds=60)
+"""So much before its lead time may a warning of Slurm's come (sbatch(1), ``--signal``)."""
+
+
+def needs_accounting(entry: QueueEntry | None) -> bool:
+    """Whether the queue alone does not tell of an object: it is over or not there, or ran before."""
+    return entry is None or entry.restart > 0 or meaning_of(entry.state).state is ObjectState.ENDED
+
+
+def observe(
+    entry: QueueEntry | None,
+    runs: Sequence[AccountedRun],
+    *,
+    accounting: bool,
+    warning_lead: timedelta | None = None,
+) -> Observation | None:
+    """Put together what the queue and the accounting say of one object.
+
+    The queue knows what is going on and forgets it; the accounting keeps how each run ended and comes later. An end is
+    told once the accounting has it, so that it is told in the same words ever after.
+
+    Args:
+        entry: the queue's; None where it does not know the object.
+        runs: the accounting's, first run first; run R is restart R.
+        accounting: whether there is an accounting at all.
+        warning_lead: how long before its time limit the job was to be warned.
+
+    Returns:
+        None where neither knows it.
+    """
+    if entry is None:
+        return _forgotten(runs, warning_lead)
+    state = meaning_of(entry.state).state
+    ends = tuple(_ended(restart, run, warning_lead) for restart, run in enumerate(runs) if _is_over(run))
+    earlier = tuple(end for end in ends if end.restart < entry.restart)
+    if state is ObjectState.QUEUED:
+        return Observation(state=state, restart=entry.restart, ended=earlier, evidence=_waits(entry))
+    if state is ObjectState.RUNNING:
+        return Observation(
+            state=state if entry.nodes and entry.started_at else ObjectState.QUEUED,
+            restart=entry.restart,
+            ended=earlier,
+            nodes=entry.nodes if entry.started_at else (),
+            started_at=entry.started_at if entry.nodes else None,
+            evidence=entry.state,
+        )
+    if state is ObjectState.UNKNOWN:
+        return Observation(state=state, restart=entry.restart, ended=earlier, evidence=_unknown(entry.state))
+    if state is ObjectState.ENDED:
+        told = _told_end(entry, runs, accounting, warning_lead)
+        if told is not None:
+            return told.model_copy(update={"ended": (*earlier, *told.ended)})
+        return Observation(
+            state=ObjectState.ENDING,
+            restart=entry.restart,
+            ended=earlier,
+            evidence=f"{entry.state}, and the accounting does not have it yet",
+        )
+    return Observation(state=state, restart=entry.restart, ended=earlier, evidence=entry.state)
+
+
+def _forgotten(runs: Sequence[AccountedRun], warning_lead: timedelta | None) -> Observation | None:
+    """What the accounting says of an object that has left the queue."""
+    if not runs:
+        return None
+    last, restart = runs[-1], len(runs) - 1
+    ends = tuple(_ended(number, run, warning_lead) for number, run in enumerate(runs) if _is_over(run))
+    if not _is_over(last):
+        meaning = meaning_of(last.state)
+        known = meaning.state is not ObjectState.UNKNOWN
+        evidence = f"the queue has forgotten it, and the accounting still says {last.state}"
+        return Observation(
+            state=ObjectState.UNKNOWN,
+            restart=restart,
+            ended=ends,
+            evidence=evidence if known else _unknown(last.state),
+        )
+    return _over(restart, last, warning_lead).model_copy(update={"ended": ends})
+
+
+def _told_end(
+    entry: QueueEntry, runs: Sequence[AccountedRun], accounting: bool, warning_lead: timedelta | None
+) -> Observation | None:
+    """The end of the current run, where it can be told by now."""
+    if len(runs) > entry.restart:
+        run = runs[entry.restart]
+        return _over(entry.restart, run, warning_lead) if _is_over(run) else None
+    never_ran = entry.restart > 0 and len(runs) == entry.restart and _is_over(runs[-1])
+    if accounting and not never_ran:
+        return None
+    meaning = meaning_of(entry.state)
+    if accounting:
+        # Slurm accounts for no restart that is cancelled before the run before it has ended.
+        end = EndedRestart(
+            restart=entry.restart,
+            cause=meaning.cause,
+            ended_at=entry.ended_at,
+            evidence=f"{entry.state} before it ran again",
+        )
+        return Observation(state=ObjectState.ENDED, restart=entry.restart, ended=(end,), evidence=end.evidence)
+    ran = bool(entry.nodes)
+    end = EndedRestart(
+        restart=entry.restart,
+        cause=_cause(entry.state, entry.exit, entry.stop_asked),
+        exit=entry.exit if ran else None,
+        nodes=entry.nodes,
+        ended_at=entry.ended_at,
+        evidence=_evidence(entry.state, entry.stop_asked),
+    )
+    return Observation(
+        state=ObjectState.ENDED,
+        restart=entry.restart,
+        ended=(end,),
+        nodes=entry.nodes,
+        started_at=entry.started_at if ran else None,
+        evidence=end.evidence,
+    )
+
+
+def _over(restart: int, run: AccountedRun, warning_lead: timedelta | None) -> Observation:
+    end = _ended(restart, run, warning_lead)
+    return Observation(
+        state=ObjectState.ENDED,
+        restart=restart,
+        ended=(end,),
+        nodes=run.nodes,
+        started_at=run.started_at if run.nodes else None,
+        evidence=end.evidence,
+    )
+
+
+def _is_over(run: AccountedRun) -> bool:
+    return meaning_of(run.state).state is ObjectState.ENDED and run.ended_at is not None
+
+
+def _ended(restart: int, run: AccountedRun, warning_lead: timedelta | None) -> EndedRestart:
+    cause, evidence = _cause(run.state, run.exit, run.stop_asked), _evidence(run.state, run.stop_asked)
+    if cause is Cause.TIMED_OUT and run.time_limit is not None:
+        evidence = f"{evidence} at its limit of {run.time_limit}"
+    if cause is None and not run.stop_asked and _was_warned(run, warning_lead):
+        cause, evidence = Cause.TIMED_OUT, f"{evidence}: it was warned of its limit of {run.time_limit}, and saved"
+    return EndedRestart(
+        restart=restart,
+        cause=cause,
+        exit=run.exit if run.nodes else None,
+        nodes=run.nodes,
+        ended_at=run.ended_at,
+        evidence=evidence,
+    )
+
+
+def _was_warned(run: AccountedRun, lead: timedelta | None) -> bool:
+    """Whether it saved and exited when Slurm warned it of its time limit."""
+    if lead is None or run.time_limit is None or run.started_at is None or run.ended_at is None:
+        return False
+    ran = run.ended_at - run.started_at
+    return run.exit.code == ExitCode.SAVED_ON_REQUEST and ran >= run.time_limit - lead - WARNING_EARLY
+
+
+def _cause(state: str, exit: Exit, stop_asked: bool) -> Cause | None:
+    """What ended a run: Slurm's word, whatever the exit says. A death by the signal that we had it sent is a stop."""
+    meaning = meaning_of(state)
+    if meaning.cause is None and word_of(state) == "FAILED":
+        by_signal = exit.signal is not None or (exit.code is not None and exit.code > SHELL_SIGNAL)
+        own = exit.code is not None and exit.code in set(ExitCode)
+        if stop_asked and by_signal and not own:
+            return Cause.STOPPED
+        if exit.code == 0:
+            # Slurm says that it failed: the batch script's exit does not tell how.
+            return Cause.FAILED
+    return meaning.cause
+
+
+def _evidence(state: str, stop_asked: bool) -> str:
+    user = canceller_of(state)
+    by_whom = ""
+    if user == 0 and not stop_asked:
+        by_whom = " (root, or Slurm itself)"
+    return f"{state}{by_whom}{', after we asked for its end' if stop_asked else ''}"
+
+
+def _waits(entry: QueueEntry) -> str:
+    reason = "" if entry.reason in ("", "None") else f": {entry.reason}"
+    return f"{entry.state}{reason}"
+
+
+def _unknown(state: str) -> str:
+    return f"Slurm says {state}: {meaning_of(state).why}"
