@@ -41,9 +41,7 @@ class SlurmCase:
 
     restarts_by_itself = True
 
-    def __init__(
-        self, cluster: Cluster, folder: Path, partition: str = "low", prefix: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, partition: str = "low", prefix: tuple[str, ...] = ()) -> None:
         self.cluster = cluster
         self.folder = folder
         self.site = Site(
@@ -70,7 +68,7 @@ class SlurmCase:
 
     def impossible(self) -> SubmissionRequest:
         """See the case."""
-        return replace(self.lasting(), resources=Resources(nodes=NODES + 1))
+        return replace(self.lasting(), resources=Resources(memory=2**50))
 
     async def submit_behind(self) -> ObjectRef:
         """See the case."""
@@ -80,9 +78,9 @@ class SlurmCase:
 
     async def preempt(self, object: ObjectRef) -> None:
         """See the case: a job of a partition that goes first wants the node."""
-        (entry,) = self.cluster.run(
-            "squeue", "-h", "-j", object.id, "-t", "all", "-o", "%T %N"
-        ).splitlines() or ("GONE ",)
+        (entry,) = self.cluster.run("squeue", "-h", "-j", object.id, "-t", "all", "-o", "%T %N").splitlines() or (
+            "GONE ",
+        )
         state, _, node = entry.partition(" ")
         if state != "RUNNING":
             return

@@ -82,7 +82,9 @@ class Cluster:
         self.run("scancel", "--user=root", check=False)
         self.run("scancel", "--user=root", "--signal=KILL", check=False)
         idle = f"{NODES}"
-        self.until(lambda: self.run("sinfo", "-h", "-p", "normal", "-t", "idle", "-o", "%D", check=False) == idle, "idle")
+        self.until(
+            lambda: self.run("sinfo", "-h", "-p", "normal", "-t", "idle", "-o", "%D", check=False) == idle, "idle"
+        )
 
 
 def why_not() -> str:

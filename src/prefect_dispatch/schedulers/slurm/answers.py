@@ -11,8 +11,9 @@ from prefect_dispatch.model.observation import EndedRestart, Exit, ObjectState, 
 from prefect_dispatch.schedulers.slurm.states import canceller_of, meaning_of, word_of
 from prefect_dispatch.schedulers.slurm.tables import AccountedRun, QueueEntry
 
-SHELL_SIGNAL = 128
-"""A shell that a signal ended, or whose command one ended, exits with this and the signal's number."""
+_BY_OUR_SIGNAL = frozenset({9, 15, 128 + 9, 128 + 15})
+"""What is told as the exit code of a batch script that SIGTERM or SIGKILL ended: by a shell the number and 128, by a
+node where the script had not begun the bare number."""
 WARNING_EARLY = timedelta(seconds=60)
 """So much before its lead time may a warning of Slurm's come (sbatch(1), ``--signal``)."""
 
@@ -100,12 +101,11 @@ def _told_end(
     if len(runs) > entry.restart:
         run = runs[entry.restart]
         return _over(entry.restart, run, warning_lead) if _is_over(run) else None
-    never_ran = entry.restart > 0 and len(runs) == entry.restart and _is_over(runs[-1])
+    never_ran = _was_never_accounted(entry, runs)
     if accounting and not never_ran:
         return None
     meaning = meaning_of(entry.state)
     if accounting:
-        # Slurm accounts for no restart that is cancelled before the run before it has ended.
         end = EndedRestart(
             restart=entry.restart,
             cause=meaning.cause,
@@ -130,6 +130,16 @@ def _told_end(
         started_at=entry.started_at if ran else None,
         evidence=end.evidence,
     )
+
+
+def _was_never_accounted(entry: QueueEntry, runs: Sequence[AccountedRun]) -> bool:
+    """Whether it was cancelled on its way to a restart, while the run before was still being ended.
+
+    Slurm counts that restart and accounts for no run of it; the queue then has the times and nodes of the run before.
+    """
+    if entry.restart == 0 or len(runs) != entry.restart or not _is_over(runs[-1]) or not entry.nodes:
+        return False
+    return (entry.started_at, entry.ended_at) == (runs[-1].started_at, runs[-1].ended_at)
 
 
 def _over(restart: int, run: AccountedRun, warning_lead: timedelta | None) -> Observation:
@@ -176,9 +186,7 @@ def _cause(state: str, exit: Exit, stop_asked: bool) -> Cause | None:
     """What ended a run: Slurm's word, whatever the exit says. A death by the signal that we had it sent is a stop."""
     meaning = meaning_of(state)
     if meaning.cause is None and word_of(state) == "FAILED":
-        by_signal = exit.signal is not None or (exit.code is not None and exit.code > SHELL_SIGNAL)
-        own = exit.code is not None and exit.code in set(ExitCode)
-        if stop_asked and by_signal and not own:
+        if stop_asked and (exit.signal is not None or exit.code in _BY_OUR_SIGNAL):
             return Cause.STOPPED
         if exit.code == 0:
             # Slurm says that it failed: the batch script's exit does not tell how.

@@ -44,6 +44,7 @@ _BEGINS = re.compile(r"(\d+)(?:[_+.][^|]*)?\|")
 _OUR_NAME = re.compile(r"[a-z0-9-]{1,40}\.g\d{1,7}n\d{1,6}\.([a-z2-7]{16})\Z")
 COMMENT = "prefect-dispatch"
 STOP_ASKED = "stop"
+REFUSED = "BadConstraints"
 
 
 @dataclass(frozen=True)
@@ -117,12 +118,16 @@ def comment_of(token: str, stop_asked: bool = False) -> str:
 def read_queue(text: str) -> dict[str, QueueEntry]:
     """Read what ``squeue`` printed: our own jobs in it, by id.
 
+    What ``sbatch`` was refused stays there for a while as well, failed for bad constraints; it is no job.
+
     Raises:
         SchedulerError: it is not ``squeue``'s.
     """
     entries: dict[str, QueueEntry] = {}
     for fields, token in _our_lines(text, len(QUEUE_FIELDS), "squeue"):
         id, state, restart, code, start, end, nodes, reason, _, comment = fields
+        if state == "FAILED" and reason == REFUSED and not expand_nodes(nodes):
+            continue
         entries[id] = QueueEntry(
             id=id,
             token=token,
