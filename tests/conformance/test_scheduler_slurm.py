@@ -10,9 +10,18 @@ from prefect_dispatch.testing.scheduler_case import SchedulerCase
 from prefect_dispatch.testing.scheduler_conformance import SchedulerConformance
 from slurm_cluster.case import SlurmCase
 from slurm_cluster.cluster import Cluster
+from support.full_form import FULL
+
+
+needs_patience = pytest.mark.skipif(not FULL, reason="long; DISPATCH_TESTS=full runs it")
 
 
 class TestSlurm(SchedulerConformance):
     @pytest.fixture
     async def case(self, slurm: Cluster, tmp_path: Path) -> SchedulerCase:
         return SlurmCase(slurm, tmp_path)
+
+    @needs_patience
+    async def test_an_outage_is_an_error_and_no_answer(self, case: SchedulerCase) -> None:
+        """Each call waits for as long as it may."""
+        await super().test_an_outage_is_an_error_and_no_answer(case)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from prefect_dispatch.format.exit_codes import ExitCode
@@ -19,8 +20,8 @@ WARNING_EARLY = timedelta(seconds=60)
 
 
 def needs_accounting(entry: QueueEntry | None) -> bool:
-    """Whether the queue alone does not tell of an object: it is over or not there, or ran before."""
-    return entry is None or entry.restart > 0 or meaning_of(entry.state).state is ObjectState.ENDED
+    """Whether the queue alone does not tell of an object: it is not there, ran before, or somebody cancelled it."""
+    return entry is None or entry.restart > 0 or _is_cancelled_by_others(entry)
 
 
 def observe(
@@ -32,8 +33,8 @@ def observe(
 ) -> Observation | None:
     """Put together what the queue and the accounting say of one object.
 
-    The queue knows what is going on and forgets it; the accounting keeps how each run ended and comes later. An end is
-    told once the accounting has it, so that it is told in the same words ever after.
+    The queue knows what is going on and forgets it after a while; the accounting keeps how each run ended, and who
+    cancelled it, and comes later.
 
     Args:
         entry: the queue's; None where it does not know the object.
@@ -97,49 +98,38 @@ def _forgotten(runs: Sequence[AccountedRun], warning_lead: timedelta | None) -> 
 def _told_end(
     entry: QueueEntry, runs: Sequence[AccountedRun], accounting: bool, warning_lead: timedelta | None
 ) -> Observation | None:
-    """The end of the current run, where it can be told by now."""
-    if len(runs) > entry.restart:
-        run = runs[entry.restart]
-        return _over(entry.restart, run, warning_lead) if _is_over(run) else None
-    never_ran = _was_never_accounted(entry, runs)
-    if accounting and not never_ran:
-        return None
-    meaning = meaning_of(entry.state)
-    if accounting:
-        end = EndedRestart(
-            restart=entry.restart,
-            cause=meaning.cause,
-            ended_at=entry.ended_at,
-            evidence=f"{entry.state} before it ran again",
-        )
-        return Observation(state=ObjectState.ENDED, restart=entry.restart, ended=(end,), evidence=end.evidence)
-    ran = bool(entry.nodes)
-    end = EndedRestart(
-        restart=entry.restart,
-        cause=_cause(entry.state, entry.exit, entry.stop_asked),
-        exit=entry.exit if ran else None,
-        nodes=entry.nodes,
+    """The end of the current run, as the queue has it; None where the accounting has to tell more and does not yet."""
+    run = AccountedRun(
+        id=entry.id,
+        token=entry.token,
+        state=entry.state,
+        exit=entry.exit,
+        submitted_at=None,
+        started_at=entry.started_at,
         ended_at=entry.ended_at,
-        evidence=_evidence(entry.state, entry.stop_asked),
-    )
-    return Observation(
-        state=ObjectState.ENDED,
-        restart=entry.restart,
-        ended=(end,),
+        time_limit=entry.time_limit,
         nodes=entry.nodes,
-        started_at=entry.started_at if ran else None,
-        evidence=end.evidence,
+        stop_asked=entry.stop_asked,
     )
+    if not accounting:
+        return _over(entry.restart, run, warning_lead)
+    if entry.restart > 0 and entry.nodes:
+        if len(runs) < entry.restart or not _is_over(runs[entry.restart - 1]):
+            return None
+        before = runs[entry.restart - 1]
+        if (run.started_at, run.ended_at) == (before.started_at, before.ended_at):
+            # It was cancelled on its way to a restart, while the run before was still being ended. Slurm counts that
+            # restart and accounts for no run of it, and the queue has the times and nodes of the run before.
+            return _over(entry.restart, replace(run, nodes=(), started_at=None), warning_lead)
+    if _is_cancelled_by_others(entry):
+        if len(runs) <= entry.restart or not _is_over(runs[entry.restart]):
+            return None
+        run = replace(run, state=runs[entry.restart].state)
+    return _over(entry.restart, run, warning_lead)
 
 
-def _was_never_accounted(entry: QueueEntry, runs: Sequence[AccountedRun]) -> bool:
-    """Whether it was cancelled on its way to a restart, while the run before was still being ended.
-
-    Slurm counts that restart and accounts for no run of it; the queue then has the times and nodes of the run before.
-    """
-    if entry.restart == 0 or len(runs) != entry.restart or not _is_over(runs[-1]) or not entry.nodes:
-        return False
-    return (entry.started_at, entry.ended_at) == (runs[-1].started_at, runs[-1].ended_at)
+def _is_cancelled_by_others(entry: QueueEntry) -> bool:
+    return word_of(entry.state) == "CANCELLED" and not entry.stop_asked
 
 
 def _over(restart: int, run: AccountedRun, warning_lead: timedelta | None) -> Observation:
@@ -195,11 +185,9 @@ def _cause(state: str, exit: Exit, stop_asked: bool) -> Cause | None:
 
 
 def _evidence(state: str, stop_asked: bool) -> str:
-    user = canceller_of(state)
-    by_whom = ""
-    if user == 0 and not stop_asked:
-        by_whom = " (root, or Slurm itself)"
-    return f"{state}{by_whom}{', after we asked for its end' if stop_asked else ''}"
+    if stop_asked:
+        return f"{word_of(state)}, after we asked for its end"
+    return f"{state} (root, or Slurm itself)" if canceller_of(state) == 0 else state
 
 
 def _waits(entry: QueueEntry) -> str:

@@ -21,6 +21,7 @@ QUEUE_FIELDS = (
     "exit_code",
     "StartTime",
     "EndTime",
+    "TimeLimit",
     "NodeList",
     "Reason",
     "Name",
@@ -59,6 +60,7 @@ class QueueEntry:
         exit: how the batch script ended, where it has.
         started_at: when it started; for a queued one a guess of Slurm's.
         ended_at: when it ended; for a running one when it has to.
+        time_limit: its limit, where there is one.
         nodes: where it runs.
         reason: why it waits, or ended.
         stop_asked: whether its comment says that we asked for its end.
@@ -71,6 +73,7 @@ class QueueEntry:
     exit: Exit
     started_at: datetime | None
     ended_at: datetime | None
+    time_limit: timedelta | None
     nodes: tuple[str, ...]
     reason: str
     stop_asked: bool
@@ -125,7 +128,7 @@ def read_queue(text: str) -> dict[str, QueueEntry]:
     """
     entries: dict[str, QueueEntry] = {}
     for fields, token in _our_lines(text, len(QUEUE_FIELDS), "squeue"):
-        id, state, restart, code, start, end, nodes, reason, _, comment = fields
+        id, state, restart, code, start, end, limit, nodes, reason, _, comment = fields
         if state == "FAILED" and reason == REFUSED and not expand_nodes(nodes):
             continue
         entries[id] = QueueEntry(
@@ -136,6 +139,7 @@ def read_queue(text: str) -> dict[str, QueueEntry]:
             exit=_exit(code, "squeue"),
             started_at=_time(start, "squeue"),
             ended_at=_time(end, "squeue"),
+            time_limit=_limit(limit),
             nodes=expand_nodes(nodes),
             reason=reason,
             stop_asked=_stop_asked(comment, token),
@@ -154,10 +158,6 @@ def read_accounting(text: str) -> dict[str, list[AccountedRun]]:
     runs: dict[str, list[AccountedRun]] = {}
     for fields, token in _our_lines(text, len(ACCOUNTING_FIELDS), "sacct"):
         id, state, code, submit, start, end, limit, nodes, _, comment = fields
-        try:
-            time_limit = read_time_limit(limit)
-        except UsageError:
-            time_limit = None
         if state.startswith("RESIZING"):
             continue
         runs.setdefault(id, []).append(
@@ -169,7 +169,7 @@ def read_accounting(text: str) -> dict[str, list[AccountedRun]]:
                 submitted_at=_time(submit, "sacct"),
                 started_at=_time(start, "sacct"),
                 ended_at=_time(end, "sacct"),
-                time_limit=time_limit,
+                time_limit=_limit(limit),
                 nodes=expand_nodes(nodes),
                 stop_asked=_stop_asked(comment, token),
             )
@@ -219,6 +219,14 @@ def _exit(text: str, command: str) -> Exit:
             return Exit()
         raise SchedulerError(f"{command} printed {text!r} as an exit")
     return Exit(signal=int(number)) if int(number) else Exit(code=int(code) & 0xFF)
+
+
+def _limit(text: str) -> timedelta | None:
+    """A limit is told of an end and decides nothing, so that one that cannot be read is none."""
+    try:
+        return read_time_limit(text)
+    except UsageError:
+        return None
 
 
 def _time(text: str, command: str) -> datetime | None:
