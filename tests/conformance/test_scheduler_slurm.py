@@ -12,7 +12,6 @@ from slurm_cluster.case import SlurmCase
 from slurm_cluster.cluster import Cluster
 from support.full_form import FULL
 
-
 needs_patience = pytest.mark.skipif(not FULL, reason="long; DISPATCH_TESTS=full runs it")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from prefect_dispatch.cli.__main__ import main
 from prefect_dispatch.model.facts import Outcome
+from prefect_dispatch.model.observation import ObjectState
 from slurm_cluster.bench import SlurmBench
 from slurm_cluster.cluster import Cluster
 from support.full_form import FULL
@@ -177,3 +179,76 @@ def test_the_log_of_a_job_is_where_logs_looks_for_it(bench, capfd):
     # then
     assert main(["logs", "digits", "--store", bench.root]) == 0
     assert "hello from n" in capfd.readouterr().out
+
+
+def test_a_held_requeue_waits_for_whoever_held_it(bench):
+    # given
+    bench.open()
+    job = bench.running(1, 0, 1)
+    # when an admin puts the job back and holds it
+    bench.cluster.run("scontrol", "requeuehold", job)
+    state = bench.advance_until(lambda state: bench.ends() and state.newest.newest.restart == 1)
+    # then it waits
+    assert state.newest.newest.state is ObjectState.QUEUED
+    assert bench.ends() == [(1, 0, "preempted")]
+    # and goes on once it is released
+    bench.cluster.run("scontrol", "release", job)
+    assert bench.running(1, 1, 3) == job
+    assert bench.finish().outcome is Outcome.SUCCEEDED
+    assert len(bench.jobs()) == 1
+
+
+def test_a_job_that_stands_still_is_running(bench):
+    # given
+    bench.open()
+    job = bench.running(1, 0, 1)
+    # when its processes are stopped, as PreemptMode=SUSPEND does
+    bench.cluster.run("scontrol", "suspend", job)
+    assert bench.cluster.run("squeue", "-h", "-j", job, "-o", "%T") == "SUSPENDED"
+    for _ in range(3):
+        bench.advance_until(lambda state: True)
+    # then nothing is done
+    assert bench.ends() == [] and len(bench.jobs()) == 1
+    # and it goes on
+    bench.cluster.run("scontrol", "resume", job)
+    assert bench.finish().outcome is Outcome.SUCCEEDED
+
+
+def test_a_program_over_several_nodes_is_one_execution(bench):
+    # given a program that is started by srun, with the wrapper around it
+    bench.open(
+        "import os; print(os.environ['SLURM_PROCID'], os.environ['DISPATCH_ATTEMPT'], os.uname().nodename)",
+        command=["srun", "python", "program.py"],
+        resources={"nodes": 2, "tasks_per_node": 1},
+        setup=["export SETUP='done  so'"],
+    )
+    # when
+    assert bench.end().outcome is Outcome.SUCCEEDED, bench.facts("ended")
+    # then both tasks were of the one execution
+    (ended,) = bench.facts("ended")
+    assert ended.nodes == ("n1", "n2")
+    (submitted,) = bench.facts("submitted")
+    log = Path(bench.folder, "logs", "by-token", submitted.object.token).read_text()
+    lines = sorted(
+        line.split() for line in log.splitlines() if submitted.object.token in line and "dispatch:" not in line
+    )
+    assert [(number, node) for number, _, node in lines] == [("0", "n1"), ("1", "n2")], log
+    assert len({attempt for _, attempt, _ in lines}) == 1
+
+
+def test_the_environment_of_a_job_is_what_the_spec_says(bench, monkeypatch):
+    # given
+    monkeypatch.setenv("SBATCH_JOB_NAME", "another")
+    monkeypatch.setenv("PREFECT_API_KEY", "key")
+    value = "two words, $HOME 'q' \"d\" `x` \\ %"
+    bench.open(
+        "import os, json; json.dump(dict(os.environ), open('environment', 'w'))",
+        environment={"A-B": value, "CODE": "0"},
+    )
+    # when
+    assert bench.end().outcome is Outcome.SUCCEEDED, bench.facts("ended")
+    # then
+    environment = json.loads((bench.folder / "environment").read_text())
+    assert environment["A-B"] == value
+    assert "PREFECT_API_KEY" not in environment and "DISPATCH_RESTART" not in environment
+    assert environment["SLURM_JOB_NAME"].startswith("digits.g0n1.")

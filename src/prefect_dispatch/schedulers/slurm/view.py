@@ -25,6 +25,8 @@ from prefect_dispatch.schedulers.slurm.tables import (
 
 GATHER = 0.05
 """For this part of an interval a routine look waits for others to join it."""
+GATHER_SOON = 0.01
+"""For this part of an interval an urgent one does."""
 SOON = 0.1
 """This part of an interval lies at least between two looks, however urgent."""
 MOST_IDS = 5000
@@ -63,16 +65,33 @@ class _Round:
     """A look that has not begun.
 
     Attributes:
-        due: when it begins, on the monotonic clock.
+        since: when it was first asked for, on the monotonic clock.
+        urgent_since: when somebody first asked for it who is not to wait for an interval; None while nobody did.
         ids: the jobs that it is to tell of.
         tokens: the tokens that it is to look for.
         waiting: who waits for it.
     """
 
-    due: float
+    since: float
+    urgent_since: float | None = None
     ids: set[str] = field(default_factory=set)
     tokens: set[str] = field(default_factory=set)
     waiting: list[Future[Look]] = field(default_factory=list)
+
+    def due(self, last: float, interval: float) -> float:
+        """When it is to begin.
+
+        Whoever was answered by the last look asks again an interval after that, and is waited for: else those who came
+        in between would have a look of their own, and everyone only every other one.
+
+        Args:
+            last: when the last look was over.
+            interval: how often the cluster is to be asked.
+        """
+        routine = max(self.since + GATHER * interval, last + (1 + GATHER) * interval)
+        if self.urgent_since is None:
+            return routine
+        return min(routine, max(self.urgent_since + GATHER_SOON * interval, last + SOON * interval))
 
 
 class View:
@@ -96,7 +115,8 @@ class View:
         self._accounting = accounting
         self._changed = threading.Condition()
         self._next: _Round | None = None
-        self._began = -float("inf")
+        self._last = -float("inf")
+        self._busy = False
         self._asked: dict[str, float] = {}
         self._user: str | None = None
 
@@ -113,14 +133,13 @@ class View:
             urgent = any(now - self._asked.get(name, -float("inf")) < 0.9 * self._interval for name in names) or any(
                 name not in self._asked for name in names
             )
-            spacing, patience = (SOON, 0.0) if urgent else (1.0, GATHER)
-            due = max(now + patience * self._interval, self._began + spacing * self._interval)
             for name in names:
                 self._asked[name] = now
             if self._next is None:
-                self._next = _Round(due)
+                self._next = _Round(now)
                 threading.Thread(target=self._begin, name="slurm-look", daemon=True).start()
-            self._next.due = min(self._next.due, due)
+            if urgent and self._next.urgent_since is None:
+                self._next.urgent_since = now
             self._next.ids.update(ids)
             if token is not None:
                 self._next.tokens.add(token)
@@ -138,25 +157,34 @@ class View:
         return self._user
 
     def _begin(self) -> None:
-        """Wait until the next look is due, then look."""
+        """Wait until the next look is due, then look. One look at a time: whoever asks meanwhile joins the next one."""
         with self._changed:
-            while self._next is not None and (left := self._next.due - time.monotonic()) > 0:
-                self._changed.wait(left)
+            while self._next is not None:
+                left = self._next.due(self._last, self._interval) - time.monotonic()
+                if self._busy or left > 0:
+                    self._changed.wait(None if self._busy else left)
+                else:
+                    break
             this, self._next = self._next, None
-            self._began = time.monotonic()
-            self._forget(self._began)
+            self._busy = True
         if this is None:
             return
         try:
-            look = self._ask(this)
+            outcome: Look | BaseException = self._ask(this)
         except BaseException as error:
-            for future in this.waiting:
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(SchedulerError(str(error)) if isinstance(error, SchedulerError) else error)
-            return
+            outcome = error
+        with self._changed:
+            self._busy, self._last = False, time.monotonic()
+            self._forget(self._last)
+            self._changed.notify_all()
         for future in this.waiting:
-            if future.set_running_or_notify_cancel():
-                future.set_result(look)
+            if not future.set_running_or_notify_cancel():
+                continue
+            if isinstance(outcome, Look):
+                future.set_result(outcome)
+            else:
+                told = SchedulerError(str(outcome)) if isinstance(outcome, SchedulerError) else outcome
+                future.set_exception(told)
 
     def _forget(self, now: float) -> None:
         stale = [name for name, asked in self._asked.items() if now - asked > 10 * self._interval]
