@@ -24,3 +24,8 @@ class TestSlurm(SchedulerConformance):
     async def test_an_outage_is_an_error_and_no_answer(self, case: SchedulerCase) -> None:
         """Each call waits for as long as it may."""
         await super().test_an_outage_is_an_error_and_no_answer(case)
+
+    @needs_patience
+    async def test_a_purged_object_is_found_or_ambiguous(self, case: SchedulerCase) -> None:
+        """The controller takes MinJobAge, a minute here, and a while."""
+        await super().test_a_purged_object_is_found_or_ambiguous(case)

@@ -320,7 +320,7 @@ async def test_behind_ssh_each_word_reaches_the_command_as_it_is(fake, tmp_path)
     words = (fake.folder / "words").read_text().splitlines()
     assert f"--chdir={workdir}" in words
     assert any(word.startswith("--output=") and "100%% & *" in word for word in words)
-    assert not (tmp_path / "hit").exists() and not os.path.exists("hit")
+    assert not (tmp_path / "hit").exists() and "hit" not in os.listdir()
 
 
 async def test_what_would_change_an_answer_is_not_inherited(fake, monkeypatch):

@@ -96,6 +96,14 @@ class SlurmCase:
         with self.cluster.stopped("slurmctld"):
             yield
 
+    async def purge(self, object: ObjectRef) -> None:
+        """See the case: the controller forgets it by itself, after MinJobAge and a while."""
+        self.cluster.until(
+            lambda: not self.cluster.run("squeue", "-h", "-j", object.id, "-t", "all", check=False),
+            "it is forgotten",
+            180.0,
+        )
+
     async def lose_node(self, object: ObjectRef) -> None:
         """See the case: its node loses power, and comes up again once it was missed."""
         node = self.cluster.run("squeue", "-h", "-j", object.id, "-o", "%N")

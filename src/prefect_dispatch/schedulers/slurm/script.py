@@ -128,7 +128,7 @@ def batch_script(request: SubmissionRequest, helper: Sequence[str], first_on_pat
     command = request.command
     if request.setup:
         command = ("bash", "-c", WITH_SETUP.format(setup="\n".join(request.setup)), "bash", *command)
-    words = ["exec", "env", *(f"{name}={value}" for name, value in request.environment.items())]
+    words = ["exec", "env", "--", *(f"{name}={value}" for name, value in request.environment.items())]
     words += [*helper, "run", "--submission", "/dev/fd/9", "--", *command]
     own_path = first_on_path is not None and "PATH" not in request.environment
     path = [f'PATH={shlex.quote(str(first_on_path))}:"${{PATH:-/usr/local/bin:/usr/bin:/bin}}"; export PATH']
