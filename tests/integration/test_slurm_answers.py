@@ -118,6 +118,23 @@ async def test_restarts_that_ended_between_two_looks_are_all_told(fake):
     assert (seen.state, seen.restart, [end.restart for end in seen.ended]) == (ObjectState.RUNNING, 3, [0, 1, 2])
 
 
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+async def test_the_end_of_the_run_before_is_waited_for(fake, state):
+    # given a job that is to run again, or does, before the accounting has the end of the run before
+    fake.says("squeue", queued(7, TOKEN, state, restart=1))
+    fake.says("sacct", accounted(7, TOKEN, "RUNNING"))
+    assert (await look(fake)).state is ObjectState.ENDING
+    # when the accounting has it, then all is told
+    fake.says("sacct", accounted(7, TOKEN, "NODE_FAIL"), accounted(7, TOKEN, "PENDING", submit=1796065000))
+    seen = await look(fake)
+    assert seen.state.name == {"PENDING": "QUEUED"}.get(state, state)
+    assert [(end.restart, end.cause, end.nodes) for end in seen.ended] == [(0, Cause.NODE_LOST, ("n1",))]
+    # and an accounting that never gets it is not waited for without end
+    fake.says("sacct")
+    seen = await look(fake, lag=timedelta(0))
+    assert (seen.state is not ObjectState.ENDING, seen.restart, seen.ended) == (True, 1, ())
+
+
 async def test_a_lost_node_with_exit_0_is_no_success(fake):
     fake.says("squeue", queued(7, TOKEN, "NODE_FAIL", exit="0:0"))
     seen = await look(fake)

@@ -59,10 +59,17 @@ class FakeSlurm:
         within: timedelta = timedelta(seconds=10),
         prefix: tuple[str, ...] = (),
         accounting: bool = True,
+        lag: timedelta = timedelta(minutes=2),
     ) -> SlurmScheduler:
         """A scheduler over these commands, as a process of its own has it."""
         commands = Commands(prefix, within)
-        site = Site(commands=commands, poll_interval=interval, log_folder=self.folder / "logs", accounting=accounting)
+        site = Site(
+            commands=commands,
+            poll_interval=interval,
+            log_folder=self.folder / "logs",
+            accounting=accounting,
+            accounting_lag=lag,
+        )
         return SlurmScheduler(site, View(commands, interval, site.history, accounting))
 
 

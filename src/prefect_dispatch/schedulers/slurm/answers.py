@@ -24,6 +24,18 @@ def needs_accounting(entry: QueueEntry | None) -> bool:
     return entry is None or entry.restart > 0 or _is_cancelled_by_others(entry)
 
 
+def lacks_earlier_end(entry: QueueEntry, runs: Sequence[AccountedRun]) -> bool:
+    """Whether a job waits or runs again, and the accounting does not know yet how the run before ended."""
+    again = meaning_of(entry.state).state in (ObjectState.QUEUED, ObjectState.RUNNING) and entry.restart > 0
+    return again and (len(runs) < entry.restart or not all(_is_over(run) for run in runs[: entry.restart]))
+
+
+def await_accounting(entry: QueueEntry) -> Observation:
+    """What is told of a job until the accounting knows how the run before ended."""
+    evidence = f"{entry.state} again, and the accounting does not have the end of the run before yet"
+    return Observation(state=ObjectState.ENDING, restart=entry.restart, evidence=evidence)
+
+
 def observe(
     entry: QueueEntry | None,
     runs: Sequence[AccountedRun],

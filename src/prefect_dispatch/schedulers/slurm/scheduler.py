@@ -15,7 +15,6 @@ from threading import Event
 from typing import TypeVar
 
 from prefect_dispatch.errors import Ambiguous, SchedulerError, SubmitRefused
-from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.names import check_token
 from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.capabilities import Capabilities
@@ -32,7 +31,7 @@ from prefect_dispatch.schedulers.slurm.script import (
     sbatch_options,
 )
 from prefect_dispatch.schedulers.slurm.states import meaning_of
-from prefect_dispatch.schedulers.slurm.tables import QueueEntry, comment_of
+from prefect_dispatch.schedulers.slurm.tables import AccountedRun, QueueEntry, comment_of
 from prefect_dispatch.schedulers.slurm.view import Look, View, shared_view
 
 SCHEDULER = "slurm"
@@ -61,6 +60,7 @@ class Site:
         restart_bound: how long after an end Slurm's own restart is waited for.
         history: how far back the accounting is asked.
         accounting: False where the site has none.
+        accounting_lag: for how long the accounting may lack the end of a run after which the job runs again.
     """
 
     commands: Commands = field(default_factory=Commands)
@@ -74,6 +74,7 @@ class Site:
     restart_bound: timedelta = timedelta(minutes=2)
     history: timedelta = timedelta(days=30)
     accounting: bool = True
+    accounting_lag: timedelta = timedelta(minutes=2)
 
     @property
     def warning(self) -> tuple[str, int] | None:
@@ -96,6 +97,7 @@ class SlurmScheduler:
         self._commands = site.commands
         self._view = view or shared_view(site.commands, site.poll_interval, site.history, site.accounting)
         self._notified: dict[str, float] = {}
+        self._lacking: dict[tuple[str, int], float] = {}
         self._capabilities = Capabilities(
             scheduler=SCHEDULER,
             requeue=True,
@@ -128,7 +130,6 @@ class SlurmScheduler:
             self._prepare_log(request, log)
             if not request.in_time():
                 raise SchedulerError(f"{request.name} comes after it was given up; it is not made")
-            reach("slurm.sbatch")
             return self._commands.run("sbatch", *words, script=script, secrets=request.secrets, abandoned=abandoned)
 
         answer = await _in_thread(call)
@@ -213,7 +214,6 @@ class SlurmScheduler:
             return
         if meaning_of(entry.state).state is not ObjectState.ENDED:
             raise SchedulerError(f"job {object.id} is {entry.state}: it has to end before it can run again")
-        reach("slurm.requeue")
         answer = await _in_thread(lambda abandoned: self._commands.run("scontrol", "requeue", object.id))
         if answer.code != 0:
             if is_absent(answer.complaint) or "disabled" in answer.complaint:
@@ -243,8 +243,21 @@ class SlurmScheduler:
         if answers.needs_accounting(entry):
             look.require_accounting()
         runs = [run for run in look.runs.get(object.id, []) if run.token == object.token]
+        if entry is not None and look.accounting and self._may_still_come(entry, runs):
+            return answers.await_accounting(entry)
         lead = self._site.warning_lead if self._site.warning_signal is not None else None
         return answers.observe(entry, runs, accounting=look.accounting, warning_lead=lead)
+
+    def _may_still_come(self, entry: QueueEntry, runs: list[AccountedRun]) -> bool:
+        """Whether the accounting lacks the end of an earlier run, and has not lacked it for long.
+
+        What is told without it says neither why that run ended nor where it ran.
+        """
+        key, now = (entry.token, entry.restart), time.monotonic()
+        if not answers.lacks_earlier_end(entry, runs):
+            self._lacking.pop(key, None)
+            return False
+        return now - self._lacking.setdefault(key, now) < self._site.accounting_lag.total_seconds()
 
     async def _entry(self, object: ObjectRef) -> QueueEntry | None:
         """The object in the queue, unless it is not there or over."""
