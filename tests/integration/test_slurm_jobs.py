@@ -252,3 +252,23 @@ def test_the_environment_of_a_job_is_what_the_spec_says(bench, monkeypatch):
     assert environment["A-B"] == value
     assert "PREFECT_API_KEY" not in environment and "DISPATCH_RESTART" not in environment
     assert environment["SLURM_JOB_NAME"].startswith("digits.g0n1.")
+
+
+@long
+def test_a_job_on_a_node_that_is_cut_off_goes_on_elsewhere_while_its_old_processes_live(bench):
+    # given a job on a node
+    bench.open()
+    job = bench.running(1, 0, 1)
+    node = bench.cluster.run("squeue", "-h", "-j", job, "-o", "%N")
+    bench.cluster.kit("partition.sh", node)
+    try:
+        # when the node is missed, then Slurm runs the job on the other one, from its last save
+        assert bench.running(1, 1, 2) == job
+        (ended,) = bench.facts("ended")
+        assert (ended.cause.value, ended.nodes) == ("node_lost", (node,))
+        # and it comes to its end, whatever the old processes do
+        assert bench.finish().outcome is Outcome.SUCCEEDED
+    finally:
+        bench.cluster.kit("heal.sh", node)
+    assert bench.ends() == [(1, 0, "node_lost"), (1, 1, "completed")]
+    assert len(bench.jobs()) == 1
