@@ -15,7 +15,9 @@ from typing import Any
 import obstore
 
 from prefect_dispatch.stores.s3 import S3Store
-from prefect_dispatch.stores.s3_access import Credentials, S3Access, S3Patience
+from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_credentials import Credentials
+from prefect_dispatch.stores.s3_patience import S3Patience
 from prefect_dispatch.stores.s3_place import S3Place
 from rows.setting import Setting
 

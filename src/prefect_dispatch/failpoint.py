@@ -9,7 +9,8 @@ class Failpoint(enum.Enum):
     """Each durable step, named for what it comes right before.
 
     Those of ``store.``, ``s3.`` and ``local.record-`` lie at the system calls and requests, under every step that makes
-    them; the others lie at the steps of the protocol.
+    them; the others lie at the steps of the protocol. Those of ``prefect.`` lie where something is changed in Prefect,
+    or follows from what was read there.
     """
 
     STORE_MAKE_ROOT = "store.make-root"
@@ -195,3 +196,24 @@ class Failpoint(enum.Enum):
     """The call of the scheduler's set_restarts."""
     REQUEUE = "requeue"
     """The call of the scheduler's requeue, after ``requeueing`` is recorded."""
+
+    PREFECT_DRESS = "prefect.dress"
+    """The change of a run's name and tags, as one that waits or does so no more."""
+    PREFECT_PAUSE = "prefect.pause"
+    """The state by which a run waits for a person."""
+    PREFECT_FORM_PAGE = "prefect.form-page"
+    """What stands above the form."""
+    PREFECT_FORM = "prefect.form"
+    """The form, with which a run can be answered."""
+    PREFECT_ANSWER = "prefect.answer"
+    """The fact of a person's answer, after it was read in Prefect."""
+    PREFECT_WISH = "prefect.wish"
+    """The fact that a run was cancelled or suspended, after that was read in Prefect."""
+    PREFECT_WAKE = "prefect.wake"
+    """The state by which a run goes on whose hold was lifted."""
+    PREFECT_RETIRE = "prefect.retire"
+    """The state of a run that waits although another one carries its lineage."""
+    PREFECT_CRASH = "prefect.crash"
+    """The state of a run whose process gives no sign of life."""
+    PREFECT_ADOPT = "prefect.adopt"
+    """The start of a run that takes a lineage over."""

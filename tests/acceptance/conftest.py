@@ -26,7 +26,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.model.state import LineageState, SubmissionState
 from prefect_dispatch.schedulers.local import LocalScheduler
-from prefect_dispatch.stores.s3_access import use_access
+from prefect_dispatch.stores.s3_accesses import use_access
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record
@@ -35,6 +35,7 @@ from support.deployed import Deployed, Worker, deploy
 from support.environment import environment_without
 from support.s3.access import access_to, new_url
 from support.s3.server import Server
+from support.tied import tied
 
 PATIENCE = 120.0
 _LEFT_OPEN = r"ignore:Exception ignored in. <(function _SelectorTransport|socket\.socket):"
@@ -77,9 +78,10 @@ class PrefectServer:
         return f"http://127.0.0.1:{self._port}/api"
 
     def start(self) -> None:
+        prefect = (sys.executable, "-m", "prefect")
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port)],
+                tied(*prefect, "server", "start", "--host", "127.0.0.1", "--port", str(self._port)),
                 env=clean_environment(PREFECT_HOME=str(self._home)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -115,6 +117,17 @@ class PrefectServer:
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
     """The server of all tests; it is running."""
     server = PrefectServer(tmp_path_factory.mktemp("prefect"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def another_server(tmp_path: Path) -> Iterator[PrefectServer]:
+    """A server with a database of its own, which is empty."""
+    home = tmp_path / "another-server"
+    home.mkdir()
+    server = PrefectServer(home)
     server.start()
     yield server
     server.stop()
@@ -230,7 +243,8 @@ class Operator:
         (self.folder / "go").touch()
 
     def objects(self) -> list[ObjectRef]:
-        return [each.object for each in self.state().submissions if each.object is not None]
+        state = self.state()
+        return [each.object for each in (*state.obligations, *state.submissions) if each.object is not None]
 
     def flow_runs(self) -> list[FlowRun]:
         async def ask() -> list[FlowRun]:
@@ -304,7 +318,7 @@ class Operator:
 
     def carriers_if_any(self) -> list[str]:
         """The same, also before there is a record."""
-        return self.carriers() if self.runs.exists() else []
+        return self.carriers() if self.is_there() else []
 
     def close(self) -> None:
         self.release()
@@ -318,23 +332,35 @@ class Operator:
                 until(lambda reference=reference: not self.scheduler.processes(reference))
 
 
-@pytest.fixture
-def operator(request: pytest.FixtureRequest, tmp_path: Path, prefect_api: str) -> Iterator[Operator]:
-    """One on a folder; or on a bucket, for whoever asks for that one and for all where the environment says so."""
-    kind = getattr(request, "param", os.environ.get(STORE) or "folder")
+@pytest.fixture(scope="session")
+def store_server(request: pytest.FixtureRequest) -> Server | None:
+    """The server of the bucket that all benches are on where the environment says so."""
+    kind = os.environ.get(STORE) or "folder"
     assert kind in ("folder", "bucket"), f"{STORE} is {kind!r}; set it to folder or bucket"
-    bench = Operator(tmp_path, prefect_api, request.getfixturevalue("s3_server") if kind == "bucket" else None)
+    return request.getfixturevalue("s3_server") if kind == "bucket" else None
+
+
+@pytest.fixture
+def operator(
+    request: pytest.FixtureRequest, tmp_path: Path, prefect_api: str, store_server: Server | None
+) -> Iterator[Operator]:
+    """One on a folder; or on a bucket, for whoever asks for that one and for all where the environment says so."""
+    kind = getattr(request, "param", None)
+    server = store_server if kind is None else request.getfixturevalue("s3_server") if kind == "bucket" else None
+    bench = Operator(tmp_path, prefect_api, server)
     yield bench
     bench.close()
 
 
 @pytest.fixture(scope="session")
-def worker(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def worker(prefect_api: str, tmp_path_factory: pytest.TempPathFactory, store_server: Server | None) -> Iterator[Worker]:
     """One worker for all held jobs, and the deployment that it serves."""
     home = tmp_path_factory.mktemp("worker")
     with temporary_settings({PREFECT_API_URL: prefect_api}):
         asyncio.run(deploy())
     own = {"PREFECT_API_URL": prefect_api, "PREFECT_HOME": str(home), "PREFECT_WORKER_QUERY_SECONDS": "1"}
+    if store_server is not None:
+        own.update(store_server.environment())
     running = Worker(home, clean_environment(**own, DISPATCH_STATE=str(home / "own-state")))
     running.start()
     yield running
@@ -349,14 +375,16 @@ def deployed(operator: Operator, worker: Worker) -> Iterator[Deployed]:
 
 
 @pytest.fixture
-def another(tmp_path: Path, prefect_api: str, worker: Worker) -> Iterator[Callable[[str], tuple[Operator, Deployed]]]:
+def another(
+    tmp_path: Path, prefect_api: str, worker: Worker, store_server: Server | None
+) -> Iterator[Callable[[str], tuple[Operator, Deployed]]]:
     """More benches, each with a folder and a lineage of its own, so that their runs start at the same time."""
     benches: list[tuple[Operator, Deployed]] = []
 
     def make(name: str) -> tuple[Operator, Deployed]:
         folder = tmp_path / name
         folder.mkdir()
-        bench = Operator(folder, prefect_api)
+        bench = Operator(folder, prefect_api, store_server)
         bench.lineage = name
         benches.append((bench, Deployed(bench)))
         return benches[-1]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from prefect.client.orchestration import get_client
 from prefect.events.schemas.automations import AutomationCore
@@ -106,14 +107,15 @@ def test_a_run_of_the_deployment_carries_a_job_to_its_end(operator):
     assert operator.state().finished.outcome == "succeeded"
 
 
-def test_the_poller_is_deployed_to_run_every_minute_one_at_a_time(operator):
+@pytest.mark.parametrize("poller", ["poll-cessation", "reconcile"])
+def test_a_poller_is_deployed_to_run_every_minute_one_at_a_time(operator, poller):
     # given
     prefect(operator, "work-pool", "create", "--type", "process", "local-processes", "--overwrite")
-    prefect(operator, "--no-prompt", "deploy", "--prefect-file", str(DEPLOYMENTS), "--name", "poll-cessation")
+    prefect(operator, "--no-prompt", "deploy", "--prefect-file", str(DEPLOYMENTS), "--name", poller)
 
     async def read() -> Any:
         async with get_client() as client:
-            deployment = await client.read_deployment_by_name("poll-cessation/poll-cessation")
+            deployment = await client.read_deployment_by_name(f"{poller}/{poller}")
             for schedule in deployment.schedules:
                 await client.update_deployment_schedule(deployment.id, schedule.id, active=False)
             return deployment

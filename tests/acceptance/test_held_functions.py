@@ -22,7 +22,8 @@ def call_supervise(operator) -> subprocess.Popen[bytes]:
         "lineage": operator.lineage,
         "command": ["python", "program.py"],
         "workdir": str(operator.folder),
-        "store": {"root": str(operator.runs)},
+        "store": {"root": operator.root},
+        "workplace": str(operator.folder / "workplaces"),
         "scheduler": {"type": "local", "state_folder": str(operator.folder / "state"), "linger": "60s"},
         "saves": {"kind": "marker"},
         "watch_interval": "100ms",
@@ -60,7 +61,7 @@ def test_a_function_waits_as_a_process_for_the_form_and_for_the_command_line(ope
     assert lifted.returncode == 0, lifted.stderr
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Completed succeeded"), done.stdout
-    assert f"prefect-dispatch resume digits --store {operator.runs} --run-again" in done.stderr
+    assert f"prefect-dispatch resume digits --store {operator.root} --run-again" in done.stderr
     assert f"/runs/flow-run/{run}" in done.stderr
     assert operator.carriers() == [run]
     lifts = operator.facts("hold_lifted")
@@ -83,7 +84,7 @@ def test_a_run_that_is_cancelled_while_its_process_waits_stops_the_job(operator,
     operator.finish(caller)
     # then
     assert operator.state().finished.outcome == "stopped"
-    assert operator.facts("hold_lifted")[0].note == "the flow run was cancelled while the job was held"
+    assert f"flow run {run} was cancelled" in operator.facts("hold_lifted")[0].note
 
 
 def test_an_api_that_is_away_when_a_job_is_held_is_asked_once_it_is_back(operator, deployed, prefect_server):

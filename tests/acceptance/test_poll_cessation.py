@@ -27,10 +27,10 @@ async def delete(before: datetime) -> int:
 
 def test_a_store_that_cannot_be_used_is_told_and_old_runs_that_went_well_are_deleted(operator):
     # given
-    operator.runs.mkdir()
+    operator.runs.mkdir(exist_ok=True)
     # when
-    bad = poll(operator, "nowhere", "checkpoint-store/nobody", str(operator.runs))
-    noted_of_bad = last_poll(str(operator.runs), POLL_CESSATION)
+    bad = poll(operator, "nowhere", "checkpoint-store/nobody", operator.root)
+    noted_of_bad = last_poll(operator.root, POLL_CESSATION)
     good = poll(operator)
     young = operator.ask(lambda: delete(datetime.now(UTC) - timedelta(days=1)))
     old = operator.ask(lambda: delete(datetime.now(UTC) + timedelta(minutes=1)))
@@ -39,7 +39,7 @@ def test_a_store_that_cannot_be_used_is_told_and_old_runs_that_went_well_are_del
     assert "'checkpoint-store/nobody': Prefect has no block of that name" in bad.stdout
     assert noted_of_bad is None
     assert good.stdout.startswith("0 holds in 1 stores"), good.stderr
-    assert last_poll(str(operator.runs), POLL_CESSATION) is not None
+    assert last_poll(operator.root, POLL_CESSATION) is not None
     assert young == 0
     assert old >= 1
     left = operator.ask(polls)

@@ -36,6 +36,8 @@ while True:
 """
 
 on_both = pytest.mark.parametrize("operator", ["folder", "bucket"], indirect=True)
+on_a_folder = pytest.mark.parametrize("operator", ["folder"], indirect=True)
+"""For what becomes of a folder that is renamed; of servers that are away, see tests/chaos/s3."""
 
 
 @on_both
@@ -274,6 +276,7 @@ def test_modules_in_the_jobs_folder_do_not_take_the_place_of_the_helpers(operato
     assert "own module: True" in operator.run("logs", "digits", cwd=str(operator.folder.parent)).stdout
 
 
+@on_a_folder
 def test_a_root_that_goes_away_is_never_taken_for_an_empty_one(operator, wait_until):
     # given a job that has saved, and whose root is away when it runs again
     operator.write_job(PROGRAM, store={"root": "saves", "record_root": "runs"})
@@ -333,6 +336,7 @@ def test_the_readmes_own_program_and_job_do_what_it_says(operator):
     assert "published step 30" in done.stdout
 
 
+@on_a_folder
 def test_a_record_that_goes_away_is_waited_for_and_told_of_once(operator, wait_until):
     # given a running job
     operator.write_job(PROGRAM, store={"root": "saves", "record_root": "runs"})

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from prefect_dispatch.failpoint import Failpoint
-from prefect_dispatch.model.facts import HoldLifted, LiftedBy
+from prefect_dispatch.model.facts import HoldLifted, LiftedBy, Opened
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
 from support.crash.child import LINEAGE
@@ -15,8 +15,8 @@ from support.crash.choice import Reached
 from support.crash.crashes import Crashes
 from support.crash.kill import SUPERVISOR, Kill
 
-IN_FOLDERS = [point for point in Failpoint if not point.value.startswith("s3.")]
-"""Those of a root in a bucket are in test_bucket_crashes."""
+IN_FOLDERS = [point for point in Failpoint if not point.value.startswith(("s3.", "prefect."))]
+"""Those of a root in a bucket are in test_bucket_crashes, those in Prefect in tests/acceptance/test_prefect_crashes."""
 
 
 @pytest.mark.parametrize("point", IN_FOLDERS, ids=lambda point: point.value)
@@ -47,6 +47,23 @@ def test_who_answers_for_a_shared_checkpoint_may_be_killed_before_every_fact(cra
     # when whoever supervises and polls is killed before each of its facts, the site's answer and the lift among them
     for kill in kills:
         # then the next one finishes what it began
+        crashes.end_of(kill)
+
+
+def test_who_supersedes_and_who_looks_after_both_may_be_killed_before_every_fact(crashes: Crashes, census: Reached):
+    # given a job that is superseded when it has saved, and that nobody disturbs
+    scene = crashes.scene("superseded")
+    assert scene.activate() == 0
+    scene.check_end()
+    record = open_record(str(scene.folder / "record"), LINEAGE, SystemClock())
+    assert [entry.generation for entry in record.entries() if isinstance(entry.fact, Opened)] == [0, 1]
+    times = census["superseded", SUPERVISOR]["fact"]
+    kills = [Kill("superseded", SUPERVISOR, "fact", time) for time in range(1, times + 1)]
+    for kill in kills:
+        crashes.begin(kill)
+    # when it is killed before each fact, the supersession among them
+    for kill in kills:
+        # then the next one finds the old generation or the new one, and nothing in between
         crashes.end_of(kill)
 
 

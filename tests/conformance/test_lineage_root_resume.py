@@ -403,6 +403,19 @@ class TestIdentity:
         assert resume.publication == saved
         assert "code" in resume.notes[0]
 
+    def test_a_save_of_a_superseded_generation_may_be_of_another_run_which_is_noted(self, root, begin):
+        saved = begin(0, 1, seed="7", checkpoint_schema="3").save("checkpoint-1", 1)
+        new = begin(1, 1, seed="8", checkpoint_schema="4")
+        pin = root.pin(new.epoch, new.attempt, ResumeChoice(), {"seed": "8", "checkpoint_schema": "4"})
+        assert pin.publication == saved
+        assert any("checkpoint_schema, seed changed since generation 0" in note for note in pin.notes)
+
+    def test_a_save_of_the_same_generation_may_not(self, root, begin):
+        begin(1, 1, seed="7").save("checkpoint-1", 1)
+        new = begin(1, 2, seed="8")
+        with pytest.raises(IdentityChanged, match="seed"):
+            root.pin(new.epoch, new.attempt, ResumeChoice(), {"seed": "8"})
+
     @pytest.mark.parametrize("schema", [{}, {"checkpoint_schema": "4"}])
     def test_changed_code_is_refused_otherwise(self, root, begin, schema):
         begin(0, 1, code="1", **({"checkpoint_schema": "3"} if schema else {})).save("checkpoint-1", 1)

@@ -16,6 +16,7 @@ from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.stores.lineage_root import LineageRoot
+from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_managed import ManagedStore
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
@@ -23,7 +24,7 @@ from prefect_dispatch.testing.plain_opening import plain_opening
 from support.s3.access import new_url, store_at
 from support.s3.server import Server
 
-KINDS = {"put": "PUT", "get": "GET", "get_range": "GET", "head": "GET", "list": "LIST", "list_with_delimiter": "LIST"}
+KINDS = {"put": "PUT", "get": "GET", "get_range": "GET", "head": "GET", "list": "LIST"}
 
 
 @pytest.fixture
@@ -49,6 +50,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return await real(self, method, *arguments, **options)
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", call)
+    page = S3Access.page
+
+    def ask(self, *arguments):
+        counts["LIST"] += 1
+        return page(self, *arguments)
+
+    monkeypatch.setattr(S3Access, "page", ask)
     return counts
 
 

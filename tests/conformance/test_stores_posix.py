@@ -253,6 +253,24 @@ class TestFailingDisk:
         assert store.ledger("record").names() == []
         assert list((folder / "tmp").iterdir()) == []
 
+    def test_the_way_down_to_a_name_is_made_durable_once_by_each_process(self, folder, monkeypatch):
+        # given a root in which another process has just made what is on the way, and may have died since
+        PosixStore(folder).probe()
+        PosixStore(folder).ledger("meta/a/journal").create("1", b"x")
+        store, synced, real = PosixStore(folder), [], os.fsync
+
+        def fsync(descriptor: int) -> None:
+            synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), folder))
+            real(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        # when
+        store.ledger("meta/a").create("started")
+        store.ledger("meta/a/journal").create("2")
+        store.ledger("meta/b").create("started")
+        # then what is above is durable by then, and what is new is made so
+        assert synced == [".", "meta", "meta/a", ".", "meta/a", "meta/a/journal", ".", "meta", "meta/b", "."]
+
     def test_a_full_disk_leaves_nothing_half_there(self, store, folder, monkeypatch):
         (folder / "exec").mkdir()
         (folder / "exec" / "save").write_bytes(b"123")

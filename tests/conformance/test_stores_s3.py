@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import resource
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from prefect_dispatch.errors import Absent, Exists, StoreUnreachable, Unpublishable
+from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable, Unpublishable
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.stores import s3_mover
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.s3 import S3Store
-from prefect_dispatch.stores.s3_digests import digests_of, prove
+from prefect_dispatch.stores.s3_digests import Digests, digests_of, prove
 from prefect_dispatch.stores.s3_managed import ManagedStore
 from prefect_dispatch.stores.s3_mover import PART, part_size
 from prefect_dispatch.stores.transfer import Transfer
@@ -91,6 +95,22 @@ def test_a_name_with_every_legal_byte_comes_back(store: S3Store) -> None:
     assert store.folders("") == ["odd ~?\\"]
     for after in ("a", "a}b", "a~b", "a\x7fb", "a\nb", "aéb"):
         assert ledger.names(after) == [name for name in sorted(NAMES, key=str.encode) if name > after]
+
+
+def test_a_listing_comes_to_its_end_whatever_folders_and_placeholders_lie_there(
+    store: S3Store, s3_server: Server
+) -> None:
+    # given names that sort before and behind a '/', folders in folders, and what consoles put there for a folder
+    names = ["dir/x", "dir-b", "dir.c/y/z", "dir0", "dir/a-b", "dir/a/b", "z/z"]
+    client = s3_server.client()
+    for name in [*names, "", "dir/", "empty/", "zz/"]:
+        client.put_object(Bucket=s3_server.bucket, Key=f"{store.place.key('odd')}/{name}", Body=b"")
+    # when / then
+    start = len(store.place.key("odd")) + 1
+    found = [one.key[start:] for page in store.listings.pages(store.place.key("odd")) for one in page]
+    assert {*names} <= set(found)
+    assert {"dir-b", "dir0"} <= set(store.ledger("odd").names())
+    assert {"dir", "dir.c", "z"} <= set(store.folders("odd"))
 
 
 def test_a_save_with_such_names_moves_there_and_back(execution, managed: ManagedStore) -> None:
@@ -201,6 +221,49 @@ def test_an_import_of_what_is_not_the_manifests_leaves_nothing(
     workplace = Path(managed.workplace)
     assert not (workplace / "meta/other/resume/save.pt").exists()
     assert os.listdir(workplace / "tmp") == []
+
+
+def test_a_disk_that_takes_no_more_at_a_restore_is_told_as_the_disks(execution, managed: ManagedStore) -> None:
+    # given a published save that is larger than a file may be here
+    root, epoch, attempt, folder = execution
+    (folder / "save.pt").write_bytes(bytes(2**20))
+    publication = root.publish(epoch, attempt, f"exec/{attempt}/save.pt", 3)
+    files = root.latest().manifest.files
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, hard))
+    # when it is restored
+    began = time.monotonic()
+    try:
+        with pytest.raises(StoreError, match="File too large") as failure:
+            managed.copy(publication.path, "meta/other/resume/save.pt", files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    # then that is said at once, with the place, and nothing half is there
+    assert managed.workplace in str(failure.value) and time.monotonic() - began < 10
+    assert not isinstance(failure.value, Absent)
+    assert os.listdir(Path(managed.workplace, "tmp")) == []
+
+
+def test_a_file_that_takes_long_to_be_read_here_is_no_transfer_that_stands_still(
+    execution, managed: ManagedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a machine that takes far longer for a file's digest than a transfer may stand still
+    root, epoch, attempt, folder = execution
+    monkeypatch.setattr(s3_mover, "_STALLED", 0.02)
+    real = s3_mover.digests_of
+
+    def slow(descriptor: int, size: int, part: int, moving: Callable[[], None]) -> Digests | None:
+        for _ in range(15):
+            time.sleep(0.1)
+            moving()
+        return real(descriptor, size, part, moving)
+
+    monkeypatch.setattr(s3_mover, "digests_of", slow)
+    (folder / "save.pt").write_bytes(b"weights")
+    # when a save goes there and back, then it does
+    publication = root.publish(epoch, attempt, f"exec/{attempt}/save.pt", 3)
+    managed.copy(publication.path, "meta/other/resume/save.pt", root.latest().manifest.files)
+    assert Path(managed.workplace, "meta/other/resume/save.pt").read_bytes() == b"weights"
 
 
 def test_a_target_that_is_there_is_left_alone(execution, managed: ManagedStore) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,12 +15,16 @@ from pathlib import Path
 
 import pytest
 
+import support
 from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable
 from prefect_dispatch.stores.s3 import S3Store
-from prefect_dispatch.stores.s3_access import Credentials, S3Access, S3Patience
+from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_credentials import Credentials
+from prefect_dispatch.stores.s3_patience import S3Patience
 from prefect_dispatch.stores.s3_place import S3Place
 from support.s3.access import new_url, store_at
 from support.s3.server import Server, serve
+from support.waiting import until
 
 BRIEF = S3Patience(timedelta(seconds=1), timedelta(seconds=1))
 TOKEN = "token-of-the-tests"
@@ -59,6 +66,37 @@ def answering(answer: bytes | None, host: str = "127.0.0.1") -> Iterator[tuple[s
             connection.close()
 
 
+SERVING = """
+import pathlib, sys, time
+from support.s3.server import serve
+with serve(sys.argv[1], pathlib.Path(sys.argv[2])) as server:
+    print(server.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("kind", ["seaweed", "nanio"])
+def test_a_server_of_the_tests_ends_with_a_test_run_that_is_killed(kind: str, tmp_path: Path) -> None:
+    # given a test run that has a server
+    environment = {**os.environ, "PYTHONPATH": str(Path(support.__file__).parents[1])}
+    program = [sys.executable, "-c", SERVING, kind, str(tmp_path / "server")]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, env=environment) as run:
+        assert run.stdout is not None
+        server = int(run.stdout.readline())
+        # when the run is killed
+        run.kill()
+    # then its server is gone too
+    until(lambda: not is_running(server), "the server is gone")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie that somebody has yet to reap."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
 def test_a_server_that_ignores_the_condition_is_refused_at_first_use(tmp_path: Path) -> None:
     # given one that overwrites whatever it is told not to
     with serve("nanio", tmp_path / "nanio") as server:
@@ -70,29 +108,86 @@ def test_a_server_that_ignores_the_condition_is_refused_at_first_use(tmp_path: P
         assert store.ledger("tmp").names() == []
 
 
-@pytest.mark.parametrize("ask", ["read", "names", "create", "remove", "children"])
-def test_a_redirect_is_not_followed_and_the_token_stays_here(ask: str) -> None:
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+ACTS = {
+    "read": lambda store: store.ledger("pub").read("x"),
+    "names": lambda store: store.ledger("pub").names(),
+    "names behind one": lambda store: store.ledger("pub").names("a"),
+    "create": lambda store: store.ledger("pub").create("x"),
+    "remove": lambda store: store.ledger("pub").remove("x"),
+    "children": lambda store: store.folders(""),
+}
+
+
+def moved_to(elsewhere: str) -> bytes:
+    head = f"HTTP/1.1 307 Moved\r\nLocation: {elsewhere}/x?secret=y\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    return head.encode()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1"], ids=["another host", "another port"])
+@pytest.mark.parametrize("ask", ACTS)
+def test_a_server_that_sends_everybody_elsewhere_is_refused_before_it_gets_a_token(ask: str, host: str) -> None:
     # given a server that sends everybody elsewhere
-    ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    with answering(ok, "127.0.0.2") as (elsewhere, stolen):
-        moved = f"HTTP/1.1 307 Moved\r\nLocation: {elsewhere}/x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        with answering(moved.encode()) as (endpoint, received):
-            store = store_of(endpoint)
-            # when it is asked
-            with pytest.raises(StoreError) as failure:
-                ledger = store.ledger("pub")
-                {
-                    "read": lambda: ledger.read("x"),
-                    "names": ledger.names,
-                    "create": lambda: ledger.create("x"),
-                    "remove": lambda: ledger.remove("x"),
-                    "children": lambda: store.folders(""),
-                }[ask]()
-            # then the other one gets nothing, and what is told names the endpoint and no secret
-            assert stolen == [] and len(received) >= 1
-            assert not isinstance(failure.value, Absent)
-            assert endpoint in str(failure.value)
-            assert TOKEN not in str(failure.value) and "secret-key" not in str(failure.value)
+    with answering(OK, host) as (elsewhere, stolen), answering(moved_to(elsewhere)) as (endpoint, received):
+        # when it is asked
+        with pytest.raises(StoreUnreachable) as failure:
+            ACTS[ask](store_of(endpoint))
+        # then neither has got a token or a signature, and what is told names both and no more
+        assert stolen == [] and len(received) == 1
+        assert TOKEN.encode() not in received[0] and b"uthorization" not in received[0]
+        text = str(failure.value)
+        assert endpoint in text and elsewhere in text
+        assert TOKEN not in text and "secret" not in text
+
+
+@pytest.mark.parametrize("ask", ACTS)
+def test_a_later_redirect_to_another_host_is_not_followed(ask: str) -> None:
+    # given a server that begins to send everybody to another host when it is known already
+    with answering(OK, "127.0.0.2") as (elsewhere, stolen), answering(moved_to(elsewhere)) as (endpoint, received):
+        store = store_of(endpoint)
+        store.access._stays = True
+        # when it is asked
+        with pytest.raises(StoreError) as failure:
+            ACTS[ask](store)
+        # then the other one gets nothing, and what is told names the endpoint and no secret
+        assert stolen == [] and len(received) >= 1
+        assert not isinstance(failure.value, Absent)
+        assert endpoint in str(failure.value)
+        assert TOKEN not in str(failure.value) and "secret-key" not in str(failure.value)
+
+
+def test_a_server_that_sends_everybody_elsewhere_is_refused_behind_a_proxy_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a proxy that the environment names, through which the answer of such a server comes
+    with answering(OK) as (elsewhere, stolen), answering(moved_to(elsewhere)) as (proxy, received):
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy)
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        # when the server is asked
+        with pytest.raises(StoreUnreachable, match="sends its clients on"):
+            store_of("http://store.invalid").ledger("pub").read("x")
+        # then nobody has got a token
+        assert stolen == [] and len(received) == 1
+        assert TOKEN.encode() not in received[0]
+
+
+def test_a_server_that_redirects_within_itself_is_asked() -> None:
+    # given a server whose answer to whoever is not known leads to a page of its own
+    answer = b"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with answering(answer) as (endpoint, _):
+        store_of(endpoint).access.require_no_redirect("bucket")
+
+
+@pytest.mark.parametrize("ask", ACTS)
+def test_missing_credentials_are_told_whatever_is_asked(ask: str) -> None:
+    def nothing(again: bool) -> Credentials:
+        raise StoreUnreachable("there are no credentials for S3")
+
+    store = S3Store(S3Place("bucket", "runs"), S3Access("http://127.0.0.1:1", "", nothing, patience=BRIEF))
+    with pytest.raises(StoreUnreachable, match="there are no credentials"):
+        ACTS[ask](store)
+    with pytest.raises(StoreUnreachable, match="there are no credentials"):
+        list(store.requests.chunks("key", 10))
 
 
 def test_a_server_that_never_answers_is_given_up_in_time() -> None:

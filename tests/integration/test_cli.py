@@ -92,6 +92,8 @@ BAD_JOBS = [
     ({"scheduler": {"type": "slurm"}}, "slurm", "local"),
     ({"scheduler": {"type": "local", "slot": 2}}, "slot", "slots"),
     ({"scheduler": {"type": "local", "slots": 0}}, "slots", "1"),
+    ({"scheduler": {"type": "local", "state_folder": "job.yaml"}}, "state_folder", "is not a folder"),
+    ({"scheduler": {"type": "local", "state_folder": "job.yaml/state"}}, "job.yaml/state", "name another one"),
     ({"deadline": {"budget": "8h"}}, "deadline", "this version does not have"),
     ({"secrets": {"KEY": "secret/key"}}, "secrets", "this version does not have"),
     ({"identity": {"code": "git:."}}, "identity.code git:.", "not a git repository"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from prefect_dispatch.schedulers.local import WRAPPER
+
 NEVER = {
     "argparse",
     "ast",
@@ -38,6 +40,15 @@ OTHER_COMMANDS = {
     "prefect_dispatch.stores.check",
     "prefect_dispatch.stores.memory",
 }
+PUBLISHING = {
+    "prefect_dispatch.format.completion",
+    "prefect_dispatch.stores.completions",
+    "prefect_dispatch.stores.posix_copy",
+    "prefect_dispatch.stores.posix_saves",
+    "prefect_dispatch.stores.publisher",
+    "prefect_dispatch.stores.snapshots",
+}
+"""What a program without saves never needs."""
 SAY = "\nprint('modules', *sorted(sys.modules), file=sys.stderr)"
 
 
@@ -74,7 +85,35 @@ def test_a_run_imports_nothing_that_it_does_not_need(job) -> None:
     assert job.exit_note().exit_code == 0
     brought = after - before
     assert "prefect_dispatch.job.run" in brought
-    assert brought & (NEVER | OTHER_COMMANDS | PROVIDERS) == set()
+    assert brought & (NEVER | OTHER_COMMANDS | PROVIDERS | PUBLISHING) == set()
+
+
+def test_a_run_compiles_no_expression_of_our_own_and_collects_garbage_once_its_program_runs(job) -> None:
+    # given a wrapper that tells what is compiled, and whether garbage is collected when the program has ended
+    program = (
+        "import gc, re, types\n"
+        "from prefect_dispatch.format import pattern\n"
+        "def compile(text, flags=0):\n    print(text, file=sys.stderr)\n    return re.compile(text, flags)\n"
+        "pattern.re = types.SimpleNamespace(compile=compile)\n"
+        "from prefect_dispatch.job import program, run\n"
+        "ending = run._Run._tell_end\n"
+        "def tell(*given):\n    assert gc.isenabled() and gc.get_freeze_count()\n    return ending(*given)\n"
+        "run._Run._tell_end = tell\n"
+        "from prefect_dispatch.job.__main__ import main\n"
+    )
+    # when it runs a program without saves
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-c", f"import sys\n{program}sys.exit(main())"),
+            *("run", "--submission", str(job.document()), "--", "true"),
+        ],
+        env=job.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    # then nothing is
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_providers_bring_in_what_they_need_and_git_alone_starts_processes(job) -> None:
@@ -88,6 +127,20 @@ def test_providers_bring_in_what_they_need_and_git_alone_starts_processes(job) -
     brought = after - before
     assert PROVIDERS - brought == {"prefect_dispatch.stores.git_state"}
     assert brought & (NEVER | OTHER_COMMANDS) == {"hashlib"}
+
+
+def test_the_libraries_of_a_bucket_are_found_where_python_did_not_look_for_them() -> None:
+    # given the helper as the local scheduler starts it, which sees the standard library and its own package alone
+    python, *options, _, line = WRAPPER
+    assert options == ["-I", "-S"]
+    place = line.partition("; from ")[0]
+    program = "try:\n    import obstore\nexcept ImportError:\n    print('not yet')\n"
+    program += "from prefect_dispatch.stores.opening import open_store\n"
+    program += "print(open_store('s3://bucket/prefix').location)\nimport obstore, s3fs"
+    # when a bucket is opened
+    ran = subprocess.run([python, *options, "-c", f"{place}\n{program}"], capture_output=True, text=True, timeout=60)
+    # then they are there
+    assert (ran.returncode, ran.stdout) == (0, "not yet\ns3://bucket/prefix\n"), ran.stderr
 
 
 def test_the_whole_command_line_is_read_where_the_short_way_does_not_do(job) -> None:

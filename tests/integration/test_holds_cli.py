@@ -83,6 +83,22 @@ def test_the_site_is_asked_with_its_own_command_and_lifts(held, capsys):
     assert any(isinstance(entry.fact, Cessation) for entry in held.record().entries())
 
 
+def test_the_newest_answer_is_shown_though_it_is_no_news(held, capsys):
+    # given a site that cannot tell, each time for another reason
+    script = "import sys; print('unknown ' + sys.argv[1])"
+    for reason in ("node1 is not reachable", "the daemon is\033[2J down"):
+        # when
+        assert main(["holds", "--json", "--ask", "--command", sys.executable, "-c", script, reason]) == 0
+        # then
+        (row,) = json.loads(capsys.readouterr().out)
+        assert row["site_says"].startswith("unknown: ")
+        assert reason.partition("\033")[0] in row["site_says"] and "\033" not in row["site_says"]
+    # and the record has the first one alone
+    assert len([entry for entry in held.record().entries() if isinstance(entry.fact, Cessation)]) == 1
+    assert main(["holds"]) == 0
+    assert "node1 is not reachable" in capsys.readouterr().out
+
+
 def _json(capsys) -> str:
     assert main(["holds", "--json"]) == 0
     return capsys.readouterr().out

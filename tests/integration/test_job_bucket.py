@@ -15,7 +15,7 @@ from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.errors import StoreUnreachable
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.stores.reports import read_report
-from prefect_dispatch.stores.s3_access import use_access
+from prefect_dispatch.stores.s3_accesses import use_access
 from prefect_dispatch.stores.s3_place import S3Place
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
 from prefect_dispatch.supervisor.clock import SystemClock
@@ -184,7 +184,17 @@ def test_a_helper_of_a_folder_imports_nothing_of_s3() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     brought = {name.split(".")[-1] for name in ran.stdout.split()}
-    assert not brought & {"obstore", "s3fs", "fsspec", "botocore", "s3", "s3_access", "s3_mover", "workplace"}
+    assert not brought & {
+        "obstore",
+        "s3fs",
+        "fsspec",
+        "botocore",
+        "s3",
+        "s3_access",
+        "s3_mover",
+        "s3_bucket",
+        "workplace",
+    }
 
 
 def test_the_last_word_lies_beside_the_record_for_who_cannot_see_the_root(job: Any, s3_server: Any) -> None:

@@ -336,6 +336,18 @@ def test_a_stopped_guardian_is_killed_and_the_program_with_it(job: Any, alive: A
     assert job.exit_note().reason is ExitReason.GUARDIAN_LOST
 
 
+def test_a_stopped_guardian_hears_of_its_wrappers_death(job: Any, alive: Any, end: Any, wait_until: Any) -> None:
+    process = job.start(*python(CHILDREN + "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"))
+    pids = [job.pid(name) for name in PIDS]
+    guardian = parent_of(pids[0])
+    os.kill(guardian, signal.SIGSTOP)
+
+    process.kill()
+
+    assert end(process).returncode == -signal.SIGKILL
+    wait_until(lambda: not any(alive(pid) for pid in [*pids, guardian]))
+
+
 def test_a_guardian_that_is_stopped_when_the_notice_period_is_over_saves_nobody(job: Any, alive: Any, end: Any) -> None:
     process = job.start(
         *python(CHILDREN + "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"), notice=notice(0)

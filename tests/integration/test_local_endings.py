@@ -19,7 +19,7 @@ from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import Exit, ObjectRef, ObjectState
 from prefect_dispatch.model.spec import Resources
-from prefect_dispatch.schedulers import local_object
+from prefect_dispatch.schedulers import local, local_object
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.schedulers.local_identity import is_alive
 from prefect_dispatch.schedulers.local_records import Record, create_once, read_record, stamp
@@ -107,7 +107,7 @@ class TestPreemption:
 
         # then only the first one's launcher was told at once
         pid = laboratory.launcher(preempted)
-        assert sent == [(pid, signal.SIGTERM)]
+        assert sent == [(pid, signal.SIGTERM), (pid, signal.SIGCONT)]
 
     async def test_is_noticed_without_its_signal(self, laboratory: LocalLaboratory) -> None:
         # given a running job
@@ -230,6 +230,45 @@ class TestTimeLimit:
         # then whoever asks after the limit records the end
         end = (await laboratory.until_state(scheduler, object, ObjectState.ENDED)).ended[0]
         assert end.cause is Cause.TIMED_OUT
+
+
+class TestAStop:
+    @pytest.mark.parametrize("how", [None, Notice()], ids=["at once", "with a notice"])
+    async def test_reaches_a_job_whose_launcher_is_stopped(
+        self, laboratory: LocalLaboratory, how: Notice | None
+    ) -> None:
+        # given
+        scheduler = laboratory.scheduler()
+        object = await scheduler.submit(laboratory.request(*OBEDIENT))
+        await laboratory.ready()
+        os.kill(laboratory.launcher(object), signal.SIGSTOP)
+
+        # when
+        await scheduler.stop(object, how)
+
+        # then
+        end = (await laboratory.until_state(scheduler, object, ObjectState.ENDED)).ended[0]
+        assert end.cause is (Cause.STOPPED if how is None else None)
+        await laboratory.until(lambda: not scheduler.processes(object), "the program is gone")
+
+    async def test_has_an_end_with_a_launcher_that_hangs(
+        self, laboratory: LocalLaboratory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # given a program that goes on after its notice, and a launcher that is stopped after it was told
+        monkeypatch.setattr(local, "STOP_GRACE", timedelta(seconds=0.5))
+        monkeypatch.setattr(local_object, "HANG_GRACE", timedelta(seconds=0.5))
+        scheduler = laboratory.scheduler()
+        object = await scheduler.submit(laboratory.request(*STUBBORN))
+        await laboratory.ready()
+        await scheduler.stop(object, Notice(period=timedelta(0)))
+        os.kill(laboratory.launcher(object), signal.SIGSTOP)
+
+        # then whoever asks after the time that it had ends it
+        assert (await laboratory.look(scheduler, object)).state is ObjectState.ENDING
+        end = (await laboratory.until_state(scheduler, object, ObjectState.ENDED)).ended[0]
+        assert end.cause is Cause.STOPPED and "had not ended after 1s, and was killed" in end.evidence
+        await laboratory.until(lambda: not scheduler.processes(object), "the program is gone")
+        assert laboratory.launchers(object) == []
 
 
 LOOK = """

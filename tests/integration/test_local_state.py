@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from prefect_dispatch.errors import SchedulerError
 from prefect_dispatch.format.names import new_token
 from prefect_dispatch.model.observation import ObjectState
+from prefect_dispatch.schedulers.local_state import describe_folder_refusal
 from prefect_dispatch.testing.local_laboratory import COUNTED, STUBBORN, LocalLaboratory
 
 
@@ -142,3 +144,54 @@ async def test_a_submit_that_comes_after_it_was_given_up_makes_nothing(laborator
 
     # then there is none
     assert await scheduler.find(request.token) is None
+
+
+def a_file(folder: Path) -> None:
+    folder.touch()
+
+
+def below_a_file(folder: Path) -> None:
+    folder.parent.touch()
+
+
+def a_link_that_leads_nowhere(folder: Path) -> None:
+    folder.symlink_to("nowhere")
+
+
+def a_part_that_is_a_file(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "objects").touch()
+
+
+@pytest.mark.parametrize("put", [a_file, below_a_file, a_link_that_leads_nowhere, a_part_that_is_a_file])
+def test_what_is_in_the_way_of_a_state_folder_is_named(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    # given
+    name = "in-the-way/state" if put is below_a_file else "in-the-way"
+    put(tmp_path / name)
+    # when
+    refusal = describe_folder_refusal(tmp_path / name)
+    # then
+    assert refusal is not None
+    assert refusal.startswith(f"scheduler.state_folder {str(tmp_path / name)!r} cannot be used: {tmp_path}/in-the-way")
+    assert "is not a folder; name another one" in refusal
+
+
+def test_a_state_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    # given a folder of somebody else's
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o555)
+    user = os.getuid()
+    # when asked for another user than root, who may write everywhere: access(2) goes by the real one
+    os.setresuid(user or 65534, -1, -1)
+    try:
+        refusal = describe_folder_refusal(folder / "below")
+    finally:
+        os.setresuid(user, -1, -1)
+    # then
+    assert refusal is not None and f"{folder} may not be written" in refusal
+
+
+@pytest.mark.parametrize("name", ["", "new", "new/below"])
+def test_a_folder_that_is_there_or_can_be_made_is_taken(tmp_path: Path, name: str) -> None:
+    assert describe_folder_refusal(tmp_path / name) is None
+    assert list(tmp_path.iterdir()) == []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from prefect_dispatch.errors import StoreError, StoreUnreachable
+from prefect_dispatch.errors import SchedulerError, StoreError, StoreUnreachable
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.stores.memory import MemoryStore
@@ -110,8 +111,9 @@ async def test_reading_waits_and_tells_once(stage):
     state = await supervisor.read(told.append)
     # then
     assert state.opened is not None and stage.clock.sleeps == 3
-    (text,) = told
+    text, over = told
     assert "is not there" in text or "not there any more" in text
+    assert over.startswith("digits: this is over: ")
 
 
 async def test_who_takes_a_lineage_over_is_written_down_once_the_record_is_back(stage):
@@ -121,7 +123,7 @@ async def test_who_takes_a_lineage_over_is_written_down_once_the_record_is_back(
     # when
     state = await supervisor.append(CarriedBy(flow_run="ann"), told.append)
     # then
-    assert state.carried_by == "ann" and len(told) == 1
+    assert state.carried_by == "ann" and len(told) == 2
 
 
 @pytest.mark.parametrize("call", ["submit", "observe"])
@@ -182,7 +184,7 @@ async def test_driving_begins_and_goes_on_while_the_record_is_away(stage):
     happening = await drive(supervisor, carrier=None, after_each=after_each, tell=told.append)
     # then
     assert isinstance(happening, JobOver)
-    assert len(told) == 1 and troubles == []
+    assert len(told) == 2 and troubles == []
 
 
 async def test_a_log_tells_of_an_outage_once(stage, caplog):
@@ -197,7 +199,81 @@ async def test_a_log_tells_of_an_outage_once(stage, caplog):
         stage.come_back()
         await supervisor.advance()
     # then
-    assert [each.levelname for each in caplog.records if each.action == "record.trouble"] == ["WARNING"] * 2
+    begun, over, *again = warnings(caplog, "record.trouble")
+    assert "is not there" in begun and over == f"digits: this is over: {begun.removeprefix('digits: ')}"
+    assert again == [begun, over]
+
+
+def make_unwritable(stage):
+    """Have the record be read and not written: the folder that new facts are made in is none."""
+    shutil.rmtree(stage.folder / "digits" / "tmp")
+    (stage.folder / "digits" / "tmp").touch()
+
+
+def make_writable(stage):
+    (stage.folder / "digits" / "tmp").unlink()
+
+
+async def test_a_log_tells_once_of_a_record_that_can_be_read_and_not_written(stage, caplog):
+    # given an object that has started, which cannot be noted
+    supervisor = stage.supervisor()
+    state = (await settle(supervisor)).state
+    stage.scheduler.start(state.newest.object)
+    make_unwritable(stage)
+    # when it is tried again and again, with readings in between; meanwhile it is away altogether
+    for _ in range(3):
+        assert (await supervisor.advance()).trouble
+        await supervisor.read()
+    stage.go_away()
+    for _ in range(3):
+        assert (await supervisor.advance()).trouble
+    stage.come_back()
+    for _ in range(3):
+        assert (await supervisor.advance()).trouble
+    make_writable(stage)
+    state = (await settle(supervisor)).state
+    # then
+    assert state.newest.newest is not None
+    first, away, back, again, over = warnings(caplog, "record.trouble")
+    assert again == first and "Not a directory" in first and "is not there" in away
+    assert back == f"digits: this is over: {away.removeprefix('digits: ')}"
+    assert over == f"digits: this is over: {first.removeprefix('digits: ')}"
+
+
+async def test_who_writes_a_fact_into_such_a_record_is_told_once_too(stage):
+    # given
+    supervisor, told = stage.supervisor(), []
+    make_unwritable(stage)
+    stage.come_back = lambda: make_writable(stage)
+    # when
+    state = await supervisor.append(CarriedBy(flow_run="ann"), told.append)
+    # then
+    assert state.carried_by == "ann" and stage.clock.sleeps == 3
+    assert len(told) == 2 and "this is over" in told[1]
+
+
+async def test_a_log_tells_once_of_a_scheduler_that_does_not_answer(stage, caplog):
+    # given
+    supervisor = stage.supervisor()
+    await settle(supervisor)
+    # when it is away for three looks, then for another reason
+    for reason in ("slurmdbd is down", "slurmdbd is down", "slurmdbd is down", "Socket timed out"):
+        stage.scheduler.outage = SchedulerError(reason)
+        assert (await supervisor.advance()).trouble == reason
+    stage.scheduler.outage = None
+    await settle(supervisor)
+    await supervisor.advance()
+    # then
+    assert warnings(caplog, "scheduler.trouble") == [
+        "digits: slurmdbd is down",
+        "digits: Socket timed out",
+        "digits: this is over: Socket timed out",
+    ]
+
+
+def warnings(caplog, action):
+    """The warnings of one action, in order."""
+    return [each.getMessage() for each in caplog.records if getattr(each, "action", "") == action]
 
 
 def test_a_reader_goes_on_with_what_it_knew_and_tells_once(stage):
@@ -211,8 +287,8 @@ def test_a_reader_goes_on_with_what_it_knew_and_tells_once(stage):
     back = reader.wait()
     # then
     assert meanwhile == [known] * 3 and back == known
-    assert len(told) == 1
+    assert len(told) == 2 and told[1] == f"this is over: {told[0]}"
     # and the next time is told of again
     stage.go_away()
     reader.read()
-    assert len(told) == 2
+    assert len(told) == 3

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from prefect_dispatch.cli import see_to_end
 from prefect_dispatch.cli.__main__ import main
 from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.model.causes import Cause
@@ -158,6 +162,7 @@ def test_a_suspended_job_saves_is_held_and_goes_on_from_that_save(bench, capsys)
     state = record.refresh()
     assert state.hold is not None and state.hold.opened.until is None
     assert "suspended on request of" in state.hold.opened.why
+    assert "nothing" not in state.hold.opened.why
     assert state.newest.newest.ended.cause is Cause.SUSPENDED
     assert state.published == 1
     assert "prefect-dispatch resume digits --hold" in capsys.readouterr().out
@@ -172,6 +177,42 @@ def test_a_suspended_job_saves_is_held_and_goes_on_from_that_save(bench, capsys)
     assert len(ended.submissions) == 2
 
 
+@pytest.mark.parametrize("generations", range(4), ids=["launcher", "wrapper", "guardian", "program"])
+def test_what_of_a_job_is_stopped_still_hears_that_it_is_to_save_and_exit(bench, capsys, generations):
+    # given a running job of which one process was sent SIGSTOP
+    record = bench.open(SAVES_WHEN_ASKED)
+    token = bench.run(record).newest.object.token
+    pid = json.loads((bench.folder / "state" / "objects" / token / "process-0").read_text())["pid"]
+    for _ in range(generations):
+        (pid,) = children_of(pid)
+    os.kill(pid, signal.SIGSTOP)
+    # when
+    assert bench.command("suspend", "digits") == 0
+    # then it has saved and is held, and the person was told what was waited for
+    state = record.refresh()
+    assert state.hold is not None and "suspended on request of" in state.hold.opened.why
+    assert state.newest.newest.ended.cause is Cause.SUSPENDED
+    assert state.published == 1
+    told = capsys.readouterr().out
+    assert "digits: waits for the stopped object to end; its program has 30s to save and exit" in told
+
+
+def children_of(pid: int) -> list[int]:
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(child) for text in texts for child in text.split()]
+
+
+def test_who_waits_long_is_told_again_and_again(bench, capsys, monkeypatch):
+    # given a program that takes its time
+    monkeypatch.setattr(see_to_end, "TELL_EVERY", timedelta(seconds=0.5))
+    record = bench.open(SAVES_WHEN_ASKED.replace("sleep(0.5)", "sleep(3)"))
+    bench.run(record)
+    # when
+    assert bench.command("suspend", "digits") == 0
+    # then
+    assert capsys.readouterr().out.count("digits: still waits for the stopped object to end, after ") >= 2
+
+
 def test_a_suspended_job_that_saves_nothing_is_held_all_the_same(bench):
     record = bench.open(DIES_WHEN_ASKED)
     bench.run(record)
@@ -179,6 +220,7 @@ def test_a_suspended_job_that_saves_nothing_is_held_all_the_same(bench):
     state = record.refresh()
     assert state.finished is None and state.hold is not None
     assert "suspended on request of" in state.hold.opened.why
+    assert "has saved nothing new" in state.hold.opened.why
 
 
 def test_a_held_job_is_stopped_by_the_command(bench):
@@ -205,7 +247,27 @@ def test_all_that_runs_is_suspended_and_what_is_held_or_over_is_left_alone(bench
     assert [len(each.entries()) for each in (over, held)] == facts
 
 
-@pytest.mark.parametrize("words", [["suspend"], ["suspend", "digits", "--all"]])
+def test_what_runs_on_a_node_is_suspended_and_what_runs_elsewhere_is_left_alone(bench, capsys):
+    # given a job that runs here, and one that waits for its slot
+    record = bench.open(DIES_WHEN_ASKED)
+    bench.run(record)
+    bench.advance_until(record, lambda state: state.newest.newest is not None and state.newest.newest.nodes)
+    (node,) = record.refresh().newest.newest.nodes
+    queued = bench.open(DIES_WHEN_ASKED, "queued")
+    bench.advance_until(queued, lambda state: state.newest is not None and state.newest.newest is not None)
+    # when another node is to be emptied
+    assert bench.command("suspend", "--node", "elsewhere") == 0
+    # then nothing is asked of either
+    assert "runs on elsewhere" in capsys.readouterr().out
+    assert stops(record) == stops(queued) == []
+    # when it is this one
+    assert bench.command("suspend", "--node", node) == 0
+    # then what runs on it is held, and what is queued is not
+    assert record.refresh().hold is not None
+    assert stops(queued) == []
+
+
+@pytest.mark.parametrize("words", [["suspend"], ["suspend", "digits", "--all"], ["suspend", "--all", "--node", "n"]])
 def test_one_lineage_or_all_of_them_is_named(bench, capsys, words):
     bench.open(DIES_WHEN_ASKED)
     assert bench.command(*words) == 2

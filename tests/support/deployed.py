@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +20,9 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.deployments.runner import EntrypointType
 from prefect.exceptions import ObjectAlreadyExists
 
+from prefect_dispatch.flows.supersede import supersede
 from prefect_dispatch.flows.supervise import supervise
+from support.tied import tied
 
 T = TypeVar("T")
 PATIENCE = 180.0
@@ -41,6 +45,23 @@ sys.exit(0 if os.path.exists("go") else 7)
 """
 
 
+# Saves when it is asked to end, says what it resumed from, and otherwise works until it is let go.
+WORKING = """
+import os, pathlib, signal, sys, time
+source, folder = os.environ["DISPATCH_RESUME_FROM"], pathlib.Path(os.environ["DISPATCH_EXEC_DIR"])
+step = int(pathlib.Path(source, ".complete").read_text()) if source else 0
+def save(*_):
+    (folder / "save").mkdir()
+    (folder / "save" / ".complete").write_text(str(step + 7))
+    time.sleep(0.5)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+pathlib.Path(f"begun-{step}").touch()
+while not os.path.exists("go"):
+    time.sleep(0.05)
+"""
+
+
 class Worker:
     """A worker of its own process group; the flow processes that it starts are in it."""
 
@@ -54,9 +75,10 @@ class Worker:
         return (self._home / "worker.log").read_text(errors="replace")
 
     def start(self) -> None:
+        prefect = (sys.executable, "-m", "prefect")
         with (self._home / "worker.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--install-policy", "never"],
+                tied(*prefect, "worker", "start", "--pool", POOL, "--install-policy", "never"),
                 cwd=self._home,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -91,10 +113,11 @@ async def deploy() -> None:
             await client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
         except ObjectAlreadyExists:
             pass
-    deployment: Any = await supervise.ato_deployment(
-        DEPLOYMENT, work_pool_name=POOL, entrypoint_type=EntrypointType.MODULE_PATH
-    )
-    await deployment.aapply()
+    for flow in (supervise, supersede):
+        deployment: Any = await flow.ato_deployment(
+            DEPLOYMENT, work_pool_name=POOL, entrypoint_type=EntrypointType.MODULE_PATH
+        )
+        await deployment.aapply()
 
 
 class Deployed:
@@ -108,23 +131,38 @@ class Deployed:
         self._operator = operator
         self._api = httpx.Client(base_url=operator.api, timeout=60)
 
-    def start(self, **fields: Any) -> str:
-        """Start a run for the bench's job, from nothing but parameters. Returns its id."""
+    def start(self, program: str = PROGRAM, variables: dict[str, str] | None = None, **fields: Any) -> str:
+        """Start a run for the bench's job, from nothing but parameters. Returns its id.
+
+        ``variables`` are those of its process, beside the worker's own.
+        """
+        return self._create("supervise", variables, job=self._job(program, fields))
+
+    def supersede(self, resume: str | None = None, program: str = PROGRAM, **fields: Any) -> str:
+        """Start a run that supersedes the bench's job. Returns its id."""
+        lineage, job = self._operator.lineage, self._job(program, fields)
+        return self._create("supersede", lineage=lineage, job=job, resume=resume)
+
+    def _job(self, program: str, fields: dict[str, Any]) -> dict[str, Any]:
         operator = self._operator
-        job = {
+        (operator.folder / "program.py").write_text(program)
+        return {
             "lineage": operator.lineage,
             "command": ["python", "program.py"],
             "workdir": str(operator.folder),
-            "store": {"root": str(operator.runs)},
+            "store": {"root": operator.root},
+            "workplace": str(operator.folder / "workplaces"),
             "scheduler": {"type": "local", "state_folder": str(operator.folder / "state"), "linger": "60s"},
             "saves": {"kind": "marker"},
             "watch_interval": "100ms",
             "recovery": {"failed": {"action": "hold"}},
             **fields,
         }
-        (operator.folder / "program.py").write_text(PROGRAM)
-        deployment = self.ask("GET", f"/deployments/name/supervise/{DEPLOYMENT}")["id"]
-        return str(self.ask("POST", f"/deployments/{deployment}/create_flow_run", parameters={"job": job})["id"])
+
+    def _create(self, flow: str, variables: dict[str, str] | None = None, **parameters: Any) -> str:
+        deployment = self.ask("GET", f"/deployments/name/{flow}/{DEPLOYMENT}")["id"]
+        body = {"parameters": parameters, "job_variables": {"env": variables} if variables else {}}
+        return str(self.ask("POST", f"/deployments/{deployment}/create_flow_run", **body)["id"])
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
         """Ask the API, and ask again where SQLite was locked, as it is now and then while several runs go on."""
@@ -170,6 +208,12 @@ class Deployed:
         """Cancel a run as the UI does."""
         self.ask("POST", f"/flow_runs/{id}/set_state", state={"type": "CANCELLING", "name": "Cancelling"})
 
+    def suspend(self, id: str) -> None:
+        """Suspend a run as the UI does."""
+        details = {"pause_timeout": (datetime.now(UTC) + timedelta(hours=1)).isoformat(), "pause_reschedule": True}
+        suspended = {"type": "PAUSED", "name": "Suspended", "state_details": details}
+        assert self.ask("POST", f"/flow_runs/{id}/set_state", state=suspended)["status"] == "ACCEPT"
+
     def log(self, id: str) -> str:
         """The log of a run."""
         chosen = {"flow_run_id": {"any_": [id]}}
@@ -185,21 +229,47 @@ class Deployed:
         self._api.close()
 
 
-def poll(operator: Any, *stores: str) -> subprocess.CompletedProcess[str]:
+def poll(operator: Any, *stores: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """One poll in a process of its own, as the deployment starts one."""
+    return _look_once("poll_cessation(stores=sys.argv[1:], return_state=True)", operator, stores, changes)
+
+
+def reconcile(operator: Any, *stores: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    """One run of ``reconcile`` in a process of its own, as the deployment starts one."""
+    call = f"reconcile(stores=sys.argv[1:], deployment='supervise/{DEPLOYMENT}', return_state=True)"
+    return _look_once(call, operator, stores, changes)
+
+
+def _look_once(
+    call: str, operator: Any, stores: tuple[str, ...], changes: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
     text = (
         "import asyncio, sys\n"
-        "from prefect_dispatch.flows import poll_cessation\n"
-        "print(asyncio.run(poll_cessation(stores=sys.argv[1:], return_state=True)).message)\n"
+        "from prefect_dispatch.flows import poll_cessation, reconcile\n"
+        f"print(asyncio.run({call}).message)\n"
     )
     return subprocess.run(
-        [sys.executable, "-c", text, *(stores or [str(operator.runs)])],
+        [sys.executable, "-c", text, *(stores or [operator.root])],
         cwd=operator.folder,
-        env=operator.environment(),
+        env=operator.environment(**changes),
         capture_output=True,
         text=True,
         timeout=120,
     )
+
+
+def processes_of(run: str) -> list[int]:
+    """The processes of a run's flow. Its job, which lives on without them, has their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name != str(os.getpid()):
+            try:
+                engine = re.search(rb"prefect\.\w*engine", (entry / "cmdline").read_bytes())
+                if engine and run.encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
 
 
 def patiently(condition: Callable[[], T], what: str) -> T:

@@ -24,6 +24,7 @@ from prefect_dispatch.model.facts import (
     HoldOpened,
     LiftedBy,
     Observed,
+    Opened,
     Outcome,
     Reopened,
     Requeueing,
@@ -145,3 +146,23 @@ def test_a_time_without_its_zone_is_refused_at_the_border() -> None:
     with pytest.raises(ValueError, match="timezone"):
         entry(Reopened(), datetime(2026, 3, 1))
     assert entry(Reopened(), datetime(2026, 3, 1, tzinfo=UTC)).at.tzinfo is not None
+
+
+def test_an_opening_from_before_there_were_supersessions_is_read_and_can_be_superseded() -> None:
+    # given the first fact of a record as it was written then
+    document = entry(Story().opening()).document()
+    for field in ("parent", "request", "note"):
+        del document[field]
+    del document["spec"]["on_finished"]
+    # when it is read
+    old = Entry.decode(json.dumps(document).encode(), "x").fact
+    # then it is one without a parent, whose lineage refuses to begin anew by itself
+    assert isinstance(old, Opened)
+    assert (old.parent, old.request, old.note, old.spec.on_finished) == (None, "", "", "refuse")
+    # and another generation can take its place; a fact of kind superseded says nothing more
+    story = Story(opened=False)
+    story.tell(old)
+    before = story.tell(Superseded(by_generation=1))
+    assert before.generation == 0 and before.open
+    after = story.tell(story.opening(), generation=1)
+    assert after.parent is not None and after.parent.generation == 0

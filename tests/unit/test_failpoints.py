@@ -39,6 +39,8 @@ NEEDS_NONE = {
     ("stores/documents.py", "create_once", "ledger.create"): "has its failpoints inside",
     ("stores/git_state.py", "_ask", "subprocess.run"): "asks, and changes nothing",
     ("schedulers/local_launcher.py", "_start", "subprocess.DEVNULL"): "starts nothing",
+    ("supervisor/beats.py", "beat", "ledger.create"): "tells that a process lives; it is missed by nobody for long",
+    ("supervisor/beats.py", "beat", "ledger.remove"): "clears the sign before it away",
     ("supervisor/polls.py", "note_poll", "ledger.create"): "tells people that a poll is over; nothing follows from it",
     ("supervisor/polls.py", "note_poll", "ledger.remove"): "clears an older note away",
 }
@@ -103,7 +105,7 @@ def test_every_failpoint_stands_in_the_code_once() -> None:
 
 def test_a_failpoint_is_named_as_its_member_is() -> None:
     assert [point.value for point in Failpoint] == [
-        re.sub(r"^(STORE|S3|LOCAL)_", r"\1.", point.name).replace("_", "-").lower() for point in Failpoint
+        re.sub(r"^(STORE|S3|LOCAL|PREFECT)_", r"\1.", point.name).replace("_", "-").lower() for point in Failpoint
     ]
 
 

@@ -182,6 +182,17 @@ def test_nothing_counts_before_a_lineage_is_opened() -> None:
     assert story.tell(story.opening()).carried_by == "a"
 
 
+def test_who_carries_a_generation_says_so_for_that_one_alone() -> None:
+    # given a generation that a run carries, and another one in its place
+    story = submitted()
+    story.tell(CarriedBy(flow_run="old"))
+    story.tell(story.opening(), generation=1)
+    # then nobody carries it yet, and a late word of the old run's does not change that
+    assert story.state.carried_by is None
+    assert unchanged(story, CarriedBy(flow_run="old"), generation=0)
+    assert story.tell(CarriedBy(flow_run="new")).carried_by == "new"
+
+
 def test_an_end_counts_once_and_never_before_its_object_is_known() -> None:
     story = Story()
     story.intend()

@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from prefect_dispatch.errors import StoreUnreachable, UsageError
-from prefect_dispatch.stores.s3_access import (
-    Credentials,
-    S3Access,
-    access_for,
-    access_of_environment,
-    check_endpoint,
-    use_access,
-    variables_for,
-)
+from prefect_dispatch.errors import StoreError, StoreUnreachable, UsageError
+from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_accesses import access_for, use_access, variables_for
+from prefect_dispatch.stores.s3_bucket import S3Bucket
+from prefect_dispatch.stores.s3_credentials import Credentials
+from prefect_dispatch.stores.s3_endpoint import check_endpoint
+from prefect_dispatch.stores.s3_environment import access_of_environment
 
 KEYS = {"AWS_ACCESS_KEY_ID": "one", "AWS_SECRET_ACCESS_KEY": "two"}
 
@@ -100,6 +97,38 @@ def test_a_root_is_reached_as_was_told_for_it_and_its_job_too(monkeypatch: pytes
 
 def test_credentials_never_show_what_they_are() -> None:
     assert "secret" not in f"{Credentials('key', 'secret', 'token')!r} {Credentials('key', 'secret')}"
+
+
+@pytest.mark.parametrize("name", ["key", "secret", "token"])
+@pytest.mark.parametrize("end", ["\n", "\r", "\0", "\x1b", "é"])
+def test_credentials_that_no_request_can_carry_are_told_without_them(name: str, end: str) -> None:
+    given = {"key": "one", "secret": "two", "token": "three"}
+    given[name] += end
+    access = S3Access("http://host", "", lambda again: Credentials(**given))
+    for ask in (access.credentials, access.renew, access.filesystem):
+        with pytest.raises(StoreUnreachable, match="no request can carry") as refusal:
+            ask()
+        assert not [value for value in given.values() if value in str(refusal.value)]
+
+
+def test_a_region_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="region"):
+        access_of_environment({**KEYS, "AWS_REGION": "us-east-1\n"})
+
+
+def test_a_client_that_breaks_is_an_error_of_the_store() -> None:
+    # given what obstore raises where its own code fails, which is no Exception
+    class PanicException(BaseException):
+        pass
+
+    def ask() -> None:
+        raise PanicException("at src/lib.rs, with what it was given")
+
+    bucket = S3Bucket("bucket", S3Access("http://host", "", lambda again: Credentials("a", "b")))
+    # when / then
+    with pytest.raises(StoreError, match="its client broke") as failure:
+        bucket.ask(ask, "key")
+    assert "lib.rs" not in str(failure.value)
 
 
 @pytest.mark.parametrize("endpoint", ["host:9000", "ftp://host", "http://", "http://user:hidden@host", "http://h:x"])

@@ -16,7 +16,14 @@ from prefect_dispatch.errors import SpecError
 from prefect_dispatch.format.submission import RestartSource, Submission
 from prefect_dispatch.model.spec import JobSpec, Resources
 from prefect_dispatch.schedulers.command_signal import CommandSignal
-from prefect_dispatch.schedulers.registry import job_refusal, read_settings, runs_here, scheduler_of, signal_of
+from prefect_dispatch.schedulers.registry import (
+    job_refusal,
+    read_settings,
+    runs_here,
+    same_queue,
+    scheduler_of,
+    signal_of,
+)
 from prefect_dispatch.schedulers.slurm.script import batch_script, sbatch_options
 from prefect_dispatch.testing.plain_request import plain_request
 
@@ -59,6 +66,14 @@ def test_a_cessation_command_is_the_schedulers_signal():
     assert signal_of({"type": "slurm"}) is None
     signal = signal_of({"type": "slurm", "cessation_command": ["gone", "{object}", "{restart}", "{node}"]})
     assert isinstance(signal, CommandSignal) and signal.each == "node"
+
+
+def test_two_settings_of_one_cluster_know_the_same_jobs():
+    here = {"type": "slurm", "partition": "low"}
+    assert same_queue(here, {"type": "slurm", "partition": "high", "poll_interval": "5s"})
+    assert not same_queue(here, {"type": "slurm", "command_prefix": ["ssh", "login"]})
+    assert not same_queue(here, {"type": "local"})
+    assert same_queue({"type": "local", "slots": 1}, {"type": "local", "slots": 2})
 
 
 def test_a_job_is_refused_for_an_option_before_it_is_opened():

@@ -162,7 +162,7 @@ WAYS_OUT = [
     ("shared_checkpoint: 'true'", "shared_checkpoint: 'true' "),
     ("hold_for: 0", "hold_for: 0s is no time at all"),
     ("hold_for: soon", "hold_for: duration 'soon' is not one"),
-    ("on_finished: supersede", "on_finished 'supersede' is not in this version; use refuse"),
+    ("on_finished: again", "on_finished: 'again' is refused; use 'refuse' or 'supersede'"),
     ("cancelation: {mode: notify_then_terminate}", "cancelation {'mode': 'notify_then_terminate'} is not in this ver"),
     ("scheduler: {type: kubernetes}", "scheduler.type 'kubernetes' is not in this version; use local or slurm"),
     ("scheduler: {type: kubernetes}", "scheduler.type 'kubernetes' is not in this version; use local"),

@@ -14,7 +14,7 @@ from prefect_dispatch.blocks.s3_credentials import access_of_block
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.opening import is_url
-from prefect_dispatch.stores.s3_access import access_for, use_access
+from prefect_dispatch.stores.s3_accesses import access_for, use_access
 from prefect_dispatch.stores.s3_place import SCHEME
 from prefect_dispatch.supervisor.places import absolute_root, open_lineage_root
 

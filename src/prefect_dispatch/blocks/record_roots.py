@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 
 from prefect_dispatch.blocks.checkpoint_store import CheckpointStore
-from prefect_dispatch.errors import SpecError, UsageError
+from prefect_dispatch.errors import DispatchError, SpecError, UsageError
 from prefect_dispatch.stores.opening import is_url
 
 _SLUG = CheckpointStore.get_block_type_slug()
@@ -45,6 +45,26 @@ async def record_root_of(store: str) -> str:
     except ValueError:
         raise SpecError(f"store {store!r}: Prefect has no block of that name") from None
     return str(block.records)
+
+
+async def looked_after(
+    stores: Sequence[str] | None, jobs: Iterable[Mapping[str, Any]], troubles: list[str]
+) -> list[str]:
+    """The record roots that a poller looks after, each once. A store that cannot be used hides no other one.
+
+    Args:
+        stores: blocks or folders; None for all blocks, and what the jobs name themselves.
+        jobs: the jobs of runs that Prefect knows.
+        troubles: what cannot be used is added.
+    """
+    found: list[str] = []
+    for store in await all_stores() if stores is None else stores:
+        try:
+            found.append(await record_root_of(store))
+        except DispatchError as error:
+            troubles.append(str(error))
+    inline = (inline_root(job) for job in jobs) if stores is None else ()
+    return list(dict.fromkeys([*found, *(root for root in inline if root is not None)]))
 
 
 def inline_root(job: Mapping[str, Any]) -> str | None:

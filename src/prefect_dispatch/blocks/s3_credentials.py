@@ -8,7 +8,9 @@ import time
 from prefect_aws.credentials import AwsCredentials, MinIOCredentials
 
 from prefect_dispatch.errors import StoreUnreachable, UsageError
-from prefect_dispatch.stores.s3_access import Credentials, S3Access, S3Patience
+from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_credentials import Credentials
+from prefect_dispatch.stores.s3_patience import S3Patience
 
 ASSUMED_SECONDS = 600.0
 """For how long what a block answered is used: a role can be assumed for a quarter of an hour at the least."""

@@ -24,6 +24,7 @@ COMMANDS = {
     "resume": "answer a hold: run again, stop, continue from another save or from scratch",
     "suspend": "ask a job to save and exit; it is held until it is resumed",
     "stop": "end a job, wherever it is",
+    "supersede": "have a changed job take the place of the one that a lineage was opened with",
     "reopen": "take a job up again that is over; it holds first",
     "logs": "print the output of a lineage's newest execution",
     "record": "print the facts of a lineage",

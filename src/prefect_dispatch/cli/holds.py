@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -12,10 +13,11 @@ from prefect_dispatch.cli.output import print_json, print_table, say
 from prefect_dispatch.cli.places import add_store, record_root_of
 from prefect_dispatch.errors import DispatchError, UsageError
 from prefect_dispatch.format.printable import printable
+from prefect_dispatch.model.facts import Cessation
 from prefect_dispatch.model.state import LineageState
-from prefect_dispatch.schedulers.cessation import CessationSignal
+from prefect_dispatch.schedulers.cessation import CessationAnswer, CessationSignal
 from prefect_dispatch.schedulers.command_signal import CommandSignal
-from prefect_dispatch.supervisor.cessation import ask_about_holds, signal_for
+from prefect_dispatch.supervisor.cessation import Polled, ask_about_holds, signal_for
 from prefect_dispatch.supervisor.choices import awaiting
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import known_lineages, open_record
@@ -45,8 +47,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     record_root = record_root_of(options)
     records = [open_record(record_root, lineage, SystemClock()) for lineage in known_lineages(record_root)]
+    answers: Mapping[str, Polled] = {}
     if options.ask:
-        _ask(records, CommandSignal(command=tuple(options.command), each=options.each) if options.command else None)
+        own = CommandSignal(command=tuple(options.command), each=options.each) if options.command else None
+        answers = _ask(records, own)
     elif options.command is not None:
         raise UsageError("--command is for --ask; add it, or leave the command out")
     rows: list[dict[str, Any]] = []
@@ -54,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     for record in records:
         try:
             state = record.refresh()
-            rows.extend(hold_rows(record.lineage, state))
+            rows.extend(hold_rows(record.lineage, state, answers.get(record.lineage)))
         except DispatchError as error:
             print(f"prefect-dispatch: {printable(str(error))}", file=sys.stderr)
             code = error.exit_code
@@ -68,13 +72,21 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def hold_rows(lineage: str, state: LineageState) -> list[dict[str, Any]]:
-    """The hold of a lineage that a person may answer, for scripts; none where there is none."""
+def hold_rows(lineage: str, state: LineageState, polled: Polled | None = None) -> list[dict[str, Any]]:
+    """The hold of a lineage that a person may answer, for scripts; none where there is none.
+
+    Args:
+        lineage: its name.
+        state: what its record comes to.
+        polled: what the site has just said. The record keeps the news alone: of answers that are alike, the first.
+    """
     opened = awaiting(state)
     if opened is None:
         return []
     hold = state.hold
-    answer = hold.cessation if hold is not None else None
+    answer: Cessation | CessationAnswer | None = hold.cessation if hold is not None else None
+    if polled is not None and polled.answer is not None and polled.hold == opened.hold:
+        answer = polled.answer
     lifted = f"lifted by {state.lifted.lifted_by}" if hold is None and state.lifted is not None else None
     return [
         {
@@ -94,10 +106,12 @@ def _cell(value: Any) -> str:
     return "" if value is None else ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
-def _ask(records: list[Record], own: CessationSignal | None) -> None:
+def _ask(records: list[Record], own: CessationSignal | None) -> dict[str, Polled]:
+    """Ask the sites, tell what that has lifted, and return what each said, by lineage."""
     polled = asyncio.run(ask_about_holds(records, signal_for(own), SystemClock(), within=timedelta(seconds=60)))
     for each in polled:
         if each.trouble:
             print(f"prefect-dispatch: {each.lineage}: {printable(each.trouble)}", file=sys.stderr)
         elif each.lifted_by is not None:
             print(f"prefect-dispatch: hold {each.hold} of {each.lineage} is lifted: {each.lifted_by}", file=sys.stderr)
+    return {each.lineage: each for each in polled}

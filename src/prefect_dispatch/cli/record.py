@@ -31,6 +31,7 @@ PUBLISHED_FIELDS = (
     "answer",
     "intent",
     "by_generation",
+    "parent",
     "outcome",
     "floor",
     "restarts_allowed",
@@ -84,7 +85,10 @@ def _words(entry: Entry) -> str:
     shown = {name: value for name, value in body.items() if name not in _STAMP and not isinstance(value, (dict, list))}
     if body.get("object"):
         shown["object"] = body["object"]["id"]
-    return ", ".join(f"{name} {value}" for name, value in shown.items() if value not in (None, "", False))
+    # A zero says nothing, but for a parent: the first generation is one.
+    said = {name: value for name, value in shown.items() if value or (name == "parent" and value is not None)}
+    leading = {name: said[name] for name in ("parent",) if name in said}
+    return ", ".join(f"{name} {value}" for name, value in {**leading, **said}.items())
 
 
 def _export(path: Path, entries: list[Entry]) -> None:

@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 
 from prefect_dispatch.cli.output import say
 from prefect_dispatch.cli.wake_carrier import wake_carrier
 from prefect_dispatch.errors import DispatchError
+from prefect_dispatch.format.durations import describe_duration
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.state import LineageState
-from prefect_dispatch.supervisor.advance import Advanced
+from prefect_dispatch.model.steps import Poll
+from prefect_dispatch.supervisor.advance import Advanced, Supervisor
 from prefect_dispatch.supervisor.assemble import supervisor_of
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.drive import ExecutionOver, drive
+from prefect_dispatch.supervisor.drive import ExecutionOver, JobSuperseded, drive
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.stopping import notice_for
+from prefect_dispatch.supervisor.trouble import Trouble
+
+TELL_EVERY = timedelta(seconds=10)
+"""How often a person who waits is told so."""
 
 
 def see_to_end(asked: Sequence[tuple[Record, LineageState]]) -> int:
@@ -31,28 +39,63 @@ def see_to_end(asked: Sequence[tuple[Record, LineageState]]) -> int:
             code = max(code, int(result.exit_code))
         elif isinstance(result, BaseException):
             raise result
+        elif isinstance(result, JobSuperseded):
+            say(f"lineage {record.lineage} was superseded meanwhile; its generation is {result.state.generation} now")
         else:
             _tell(record, result)
             wake_carrier(record)
     return code
 
 
-async def _drive_all(asked: Sequence[tuple[Record, LineageState]]) -> list[LineageState | BaseException]:
+class Waiting:
+    """Tells a person what is being waited for, when it begins and then every while.
+
+    Args:
+        supervisor: what advances the lineage.
+    """
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._why = ""
+        self._since = self._told = 0.0
+
+    def note(self, advanced: Advanced) -> None:
+        """Take what an advance came to."""
+        now, why = self._supervisor.clock.monotonic(), advanced.step.why if isinstance(advanced.step, Poll) else ""
+        if why != self._why:
+            self._why, self._since = why, now
+            if why:
+                self._tell(f"waits for {why}{_time_to_save(advanced.state)}", now)
+        elif why and now - self._told >= TELL_EVERY.total_seconds():
+            self._tell(f"still waits for {why}, after {now - self._since:.0f}s", now)
+
+    def _tell(self, text: str, now: float) -> None:
+        say(f"{self._supervisor.lineage}: {text}")
+        self._told = now
+
+
+def _time_to_save(state: LineageState) -> str:
+    notice = notice_for(state, state.newest) if state.newest is not None else None
+    return "" if notice is None else f"; its program has {describe_duration(notice.period)} to save and exit"
+
+
+async def _drive_all(
+    asked: Sequence[tuple[Record, LineageState]],
+) -> list[LineageState | JobSuperseded | BaseException]:
     return await asyncio.gather(*(_drive(record, state) for record, state in asked), return_exceptions=True)
 
 
-async def _drive(record: Record, state: LineageState) -> LineageState:
+async def _drive(record: Record, state: LineageState) -> LineageState | JobSuperseded:
     supervisor = supervisor_of(record, state, SystemClock())
-    told: set[str] = set()
+    trouble, waiting = Trouble(record.lineage), Waiting(supervisor)
 
     async def after_each(advanced: Advanced) -> None:
-        if advanced.trouble and advanced.trouble not in told:
-            told.add(advanced.trouble)
-            say(f"{record.lineage}: {advanced.trouble}")
+        trouble.note(advanced.trouble, say)
+        waiting.note(advanced)
 
     while isinstance(happening := await drive(supervisor, carrier=None, after_each=after_each), ExecutionOver):
         pass
-    return happening.state
+    return happening if isinstance(happening, JobSuperseded) else happening.state
 
 
 def _tell(record: Record, state: LineageState) -> None:

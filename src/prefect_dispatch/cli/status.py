@@ -14,7 +14,7 @@ from prefect_dispatch.pictures.history import History, history_of, resumed_words
 from prefect_dispatch.pictures.tables import identity_table
 from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.places import known_lineages
-from prefect_dispatch.supervisor.polls import POLL_CESSATION, last_poll
+from prefect_dispatch.supervisor.polls import POLL_CESSATION, RECONCILE, last_poll
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,20 +32,26 @@ def run(options: argparse.Namespace) -> int:
     record, state = existing_record(record_root, options.lineage)
     history = history_of(record.entries(), root_view_of(options.lineage, state))
     summary = summarise(options.lineage, history.state)
+    summary["generations"] = generation_rows(history)
     summary["executions"] = execution_rows(history)
     opened = history.state.opened
     summary["identity"] = identity_table(opened.plan, opened.identity) if opened is not None else []
     summary["holds_polled_at"] = _polled_at(record_root)
+    summary["reconciled_at"] = _polled_at(record_root, RECONCILE)
     summary["faults"] = [*history.faults, *([record.unreadable] if record.unreadable else [])]
     if options.json:
         print_json(summary)
     else:
         detail = f" — {summary['detail']}" if summary["detail"] else ""
         say(f"{summary['lineage']}: {summary['state']}{detail}")
+        if len(summary["generations"]) > 1:
+            print_table([{name: _cell(value) for name, value in row.items()} for row in summary["generations"]])
         print_table([{name: _cell(value) for name, value in row.items()} for row in summary["executions"]])
         print_table(summary["identity"])
         if history.state.hold is not None:
             say(f"holds were last looked after by poll_cessation: {summary['holds_polled_at'] or 'never'}")
+        if history.state.open and summary["reconciled_at"]:
+            say(f"runs that are gone were last looked for by reconcile: {summary['reconciled_at']}")
     return report_faults(history, record)
 
 
@@ -70,8 +76,8 @@ def _show_all(record_root: str, as_json: bool) -> int:
     return code
 
 
-def _polled_at(record_root: str) -> str | None:
-    polled = last_poll(record_root, POLL_CESSATION)
+def _polled_at(record_root: str, poller: str = POLL_CESSATION) -> str | None:
+    polled = last_poll(record_root, poller)
     return polled.isoformat() if polled is not None else None
 
 
@@ -81,12 +87,29 @@ def summarise(lineage: str, state: LineageState) -> dict[str, Any]:
     return {
         "lineage": lineage,
         "generation": state.generation,
+        "parent": state.parent.generation if state.parent is not None else None,
         "state": word,
         "submissions": len(state.submissions),
         "spent": {str(cause): count for cause, count in state.spent.items()},
         "detail": detail,
         "final_save": state.finished.final_save if state.finished is not None else None,
     }
+
+
+def generation_rows(history: History) -> list[dict[str, Any]]:
+    """The generations of a lineage, for scripts."""
+    return [
+        {
+            "generation": row.generation,
+            "parent": row.parent,
+            "opened_at": row.opened_at.isoformat(timespec="seconds"),
+            "by": row.owner,
+            "goes_on_from": row.goes_on_from,
+            "outcome": str(row.outcome) if row.outcome is not None else None,
+            "note": row.note,
+        }
+        for row in history.generations
+    ]
 
 
 def execution_rows(history: History) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from prefect_dispatch.model.state import Hold
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
+from prefect_dispatch.supervisor.beats import Heart
 from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, TakenOver, drive
@@ -32,6 +33,7 @@ from prefect_dispatch.supervisor.opening import open_lineage, owner, require_hel
 from prefect_dispatch.supervisor.patience import PatientReader
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.trouble import Trouble
 
 _PROGRAM = (sys.executable, "-P", "-m", "prefect_dispatch.cli")
 POLL_SECONDS = 0.2
@@ -84,7 +86,9 @@ def _is_settled(options: argparse.Namespace, spec: JobSpec) -> bool:
     job = resolve_job(options.job)
     record = open_record(job.record_root, job.spec.lineage, SystemClock())
     state = record.refresh()
-    return state.finished is not None or (state.hold is not None and options.run_again in (None, False))
+    if state.finished is not None:
+        return spec.on_finished == "refuse"
+    return state.hold is not None and options.run_again in (None, False)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -102,8 +106,8 @@ def _run(options: argparse.Namespace) -> int:
     elif state.hold is not None:
         return _tell_held(job, state.hold)
     if options.wait:
-        return supervise_here(job, record)
-    return _supervise_apart(job, record)
+        return supervise_here(job, record, state.generation)
+    return supervise_apart(job, record)
 
 
 def _require_record(record: Record, meant: str) -> None:
@@ -116,10 +120,14 @@ def _require_record(record: Record, meant: str) -> None:
         )
 
 
-def supervise_here(job: ResolvedJob, record: Record) -> int:
+def supervise_here(job: ResolvedJob, record: Record, generation: int) -> int:
     """Carry a job in this process until it is over or held. The exit code is the record's word, not Prefect's."""
-    trouble = _carry(job, record)
+    trouble = _carry(job, record, generation)
     state = PatientReader(record, _tell).wait()
+    if state.generation > generation:
+        text = f"generation {generation} of lineage {job.spec.lineage} was superseded by generation {state.generation}"
+        print(f"{text}, which others carry", file=sys.stderr)
+        return 1
     if state.hold is not None:
         return _tell_held(job, state.hold)
     finished = state.finished
@@ -133,7 +141,7 @@ def supervise_here(job: ResolvedJob, record: Record) -> int:
     return 0 if finished.outcome is Outcome.SUCCEEDED else 1
 
 
-def _carry(job: ResolvedJob, record: Record) -> str:
+def _carry(job: ResolvedJob, record: Record, generation: int) -> str:
     """Run supervise, and without Prefect where Prefect fails. Returns in one line how it ended."""
     from prefect_dispatch.flows.supervise import carry
 
@@ -142,28 +150,30 @@ def _carry(job: ResolvedJob, record: Record) -> str:
     except Exception as error:
         fault = printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         print(f"prefect-dispatch: Prefect failed ({fault}); the job goes on without it", file=sys.stderr)
-    return asyncio.run(_carry_alone(record))
+    return asyncio.run(_carry_alone(record, job.record_root, generation))
 
 
-async def _carry_alone(record: Record) -> str:
+async def _carry_alone(record: Record, record_root: str, generation: int) -> str:
     """Advance a lineage until it is over, held or carried by somebody else: all that a job needs of a supervisor."""
     clock = SystemClock()
-    supervisor = supervisor_of(record, PatientReader(record, _tell).wait(), clock)
+    state = PatientReader(record, _tell).wait()
+    if state.generation > generation:
+        return ""
+    supervisor = supervisor_of(record, state, clock)
     carrier = f"process-{os.getpid()}"
     if (await supervisor.read(_tell)).open:
         await supervisor.append(CarriedBy(flow_run=carrier), _tell)
-    last = ""
+    trouble, heart = Trouble(), Heart(record_root, record.lineage, carrier, clock)
 
     async def tell_trouble(advanced: Advanced) -> None:
-        nonlocal last
-        if advanced.trouble and advanced.trouble != last:
-            _tell(advanced.trouble)
-        last = advanced.trouble
+        await asyncio.to_thread(heart.beat)
+        trouble.note(advanced.trouble, _tell)
 
     while isinstance(
         happening := await drive(supervisor, carrier=carrier, after_each=tell_trouble, tell=_tell), ExecutionOver
     ):
         pass
+    heart.stop()
     return f"{happening.by} carries it now" if isinstance(happening, TakenOver) else ""
 
 
@@ -182,7 +192,7 @@ def _tell_held(job: ResolvedJob, hold: Hold) -> int:
     return HELD
 
 
-def _supervise_apart(job: ResolvedJob, record: Record) -> int:
+def supervise_apart(job: ResolvedJob, record: Record) -> int:
     """Start a process of its own that carries the job and outlives this terminal; return once it does carry it."""
     spec: JobSpec = job.spec
     folder = state_folder() / "supervisors"

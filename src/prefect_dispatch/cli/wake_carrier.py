@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from prefect_dispatch.cli.output import say
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.supervisor.record import Record
+
+T = TypeVar("T")
 
 
 def wake_carrier(record: Record) -> int:
@@ -15,18 +19,33 @@ def wake_carrier(record: Record) -> int:
     Returns:
         0, whatever Prefect says: flow ``poll_cessation`` wakes the run too, and a process that waits sees the record.
     """
+    woken = _ask(lambda: _resuming().resume_carrier(record), "its flow run could not be woken", "resume it in the UI")
+    if woken is not None and woken is _resuming().Woken.RESUMED:
+        say(f"flow run {record.known.carried_by} goes on")
+    return 0
+
+
+def retire_carriers(record: Record) -> None:
+    """End the flow runs that wait with a question about a generation that was just superseded, as above."""
+    for run in _ask(lambda: _resuming().end_superseded(record), "its flow run could not be ended", "cancel it") or ():
+        say(f"flow run {run} waits no more: its job was superseded")
+
+
+def _resuming() -> Any:
+    from prefect_dispatch.tasks import resuming
+
+    return resuming
+
+
+def _ask(question: Callable[[], Coroutine[Any, Any, T]], failed: str, instead: str) -> T | None:
+    """Ask Prefect, where there is a server to be asked."""
     from prefect.settings import PREFECT_API_URL
 
     if not PREFECT_API_URL.value():
-        return 0
-    from prefect_dispatch.tasks.resuming import Woken, resume_carrier
-
+        return None
     try:
-        woken = asyncio.run(resume_carrier(record))
+        return asyncio.run(question())
     except Exception as error:
         text = printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)
-        say(f"its flow run could not be woken ({text}); poll_cessation does it, or resume it in the UI")
-        return 0
-    if woken is Woken.RESUMED:
-        say(f"flow run {record.known.carried_by} goes on")
-    return 0
+        say(f"{failed} ({text}); poll_cessation does it, or {instead}")
+        return None

@@ -21,7 +21,7 @@ from prefect.utilities.urls import url_for
 
 from prefect_dispatch.errors import LineageError, UsageError
 from prefect_dispatch.format.publication import Publication
-from prefect_dispatch.model.facts import CarriedBy, Resolution
+from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.model.state import Hold, LineageState
 from prefect_dispatch.pictures.hold_page import hold_page, short_reason
 from prefect_dispatch.supervisor.advance import Supervisor
@@ -31,6 +31,7 @@ from prefect_dispatch.tasks.held_run import (
     HELD_TAG,
     Way,
     dress,
+    generation_tag,
     last_answer,
     last_asked,
     lineage_tag,
@@ -39,8 +40,9 @@ from prefect_dispatch.tasks.held_run import (
     question_of,
 )
 from prefect_dispatch.tasks.hold_answers import apply_answer, is_applied
-from prefect_dispatch.tasks.hold_form import MOST_SAVES, HoldAnswer, form_of, read_answer
+from prefect_dispatch.tasks.hold_form import MOST_SAVES, RUN_AGAIN, form_of, read_answer
 from prefect_dispatch.tasks.resuming import how_lifted, wake
+from prefect_dispatch.tasks.wishes import is_resumed, is_suspended_outside, record_wish
 
 LOOK_SECONDS = 5.0
 """How often a process that waits looks at the record and at its run."""
@@ -154,7 +156,9 @@ class Holding:
         lineage = self.supervisor.lineage
         # A try whose reply was lost has renamed the run already.
         self.own_name = self.own_name or (flow_run.name if HELD_TAG not in flow_run.tags else f"supervise-{lineage}")
-        tags = (lineage_tag(lineage), f"generation:{state.generation}")
+        if is_suspended_outside(flow_run.state):
+            return await self._stay_suspended(client, flow_run, state)
+        tags = self._tags(state)
         question = open_question(flow_run, hold.opened.hold)
         if question is None:
             _, asked = await last_answer(flow_run, hold.opened.hold)
@@ -172,6 +176,30 @@ class Holding:
         await dress(client, self.run, tags, held=False, name=self.own_name)
         return paused is not None
 
+    async def _stay_suspended(self, client: PrefectClient, flow_run: FlowRun, state: LineageState) -> bool:
+        """A person has suspended the run, and the hold followed from that: it stays as they left it, without a form."""
+        assert state.hold is not None
+        name = f"{self.supervisor.lineage}: held, {short_reason(state)}"
+        await dress(client, flow_run.id, self._tags(state), held=True, name=name)
+        if flow_run.state is not None and flow_run.state.state_details.pause_reschedule:
+            raise Pause(state=flow_run.state)
+        await self._stay(client, state.hold.opened.hold)
+        await dress(client, flow_run.id, self._tags(state), held=False, name=self.own_name)
+        return True
+
+    async def leave(self) -> None:
+        """Say of a run that a person has suspended, and that ends now, that it is held."""
+        state = await self.supervisor.read()
+        if self.run is None or state.hold is None or not self._carries(state):
+            return
+        name = f"{self.supervisor.lineage}: held, {short_reason(state)}"
+        with contextlib.suppress(httpx.HTTPError, ObjectNotFound):
+            async with get_client() as client:
+                await dress(client, self.run, self._tags(state), held=True, name=name)
+
+    def _tags(self, state: LineageState) -> tuple[str, str]:
+        return (lineage_tag(self.supervisor.lineage), generation_tag(state.generation))
+
     async def _stay(self, client: PrefectClient, hold: str) -> None:
         """Wait in this process, and look after the job meanwhile. Whatever ends the hold, the record knows it first."""
         assert self.run is not None
@@ -187,10 +215,8 @@ class Holding:
                 flow_run = await client.read_flow_run(self.run)
                 if flow_run.state is None or flow_run.state.is_paused():
                     continue
-                if flow_run.state.is_cancelling() or flow_run.state.is_cancelled():
-                    stop = HoldAnswer(Resolution.STOP, note="the flow run was cancelled while the job was held")
-                    with contextlib.suppress(LineageError):
-                        await asyncio.to_thread(apply_answer, self.record, hold, stop)
+                with contextlib.suppress(LineageError):
+                    await asyncio.to_thread(record_wish, self.record, flow_run)
                 return
 
     async def _read_answers(self, client: PrefectClient, state: LineageState) -> bool:
@@ -205,7 +231,9 @@ class Holding:
         if open_hold is None:
             return False
         values, number = await last_answer(run, open_hold)
-        if number == 0:
+        if number == 0 and is_resumed(run, await self.supervisor.entries(), open_hold):
+            values = {"choice": RUN_AGAIN, "note": f"flow run {run.id} was resumed"}
+        elif number == 0:
             values = await self._left_behind(client, open_hold)
         return values is not None and await self._apply(open_hold, values)
 

@@ -14,7 +14,7 @@ from prefect.states import Completed, Failed
 from pydantic import Field
 
 from prefect_dispatch.blocks.command_signal import CommandSignal
-from prefect_dispatch.blocks.record_roots import all_stores, inline_root, record_root_of
+from prefect_dispatch.blocks.record_roots import looked_after
 from prefect_dispatch.errors import DispatchError, SpecError, UsageError
 from prefect_dispatch.model.facts import Resolution
 from prefect_dispatch.model.state import LineageState
@@ -26,7 +26,7 @@ from prefect_dispatch.supervisor.places import open_index, open_record
 from prefect_dispatch.supervisor.polls import POLL_CESSATION, note_poll
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.events import Announcer
-from prefect_dispatch.tasks.held_runs import HeldRuns, delete_old_polls, read_held_runs
+from prefect_dispatch.tasks.held_runs import delete_old_polls, read_held_runs
 
 NAME = "poll-cessation"
 POLLS_KEPT = timedelta(days=1)
@@ -66,7 +66,7 @@ async def poll_cessation(
     asked = await _signal_for(signal)
     async with get_client() as client:
         held = await read_held_runs(client)
-        roots = await _roots(stores, held, troubles)
+        roots = await looked_after(stores, held.jobs(), troubles)
         records: list[Record] = []
         for root in roots:
             try:
@@ -94,18 +94,6 @@ async def poll_cessation(
     if troubles:
         return Failed(message=f"{summary}; not done: {'; '.join(troubles)}")
     return Completed(message=summary)
-
-
-async def _roots(stores: Sequence[str] | None, held: HeldRuns, troubles: list[str]) -> list[str]:
-    """The records to look after, each once. A store that cannot be used hides no other one."""
-    found: list[str] = []
-    for store in await all_stores() if stores is None else stores:
-        try:
-            found.append(await record_root_of(store))
-        except DispatchError as error:
-            troubles.append(str(error))
-    inline = (inline_root(job) for job in held.jobs()) if stores is None else ()
-    return list(dict.fromkeys([*found, *(root for root in inline if root is not None)]))
 
 
 async def _signal_for(signal: str | None) -> Callable[[LineageState], CessationSignal | None]:

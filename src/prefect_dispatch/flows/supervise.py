@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,28 +13,42 @@ from prefect import flow, get_run_logger, tags
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
+from prefect.exceptions import Pause
 from prefect.states import Cancelled, Completed, Failed
 
 from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.flows.cancelled import stop_cancelled
 from prefect_dispatch.flows.holding import Holding, ending_when_held
 from prefect_dispatch.model.facts import CarriedBy, Outcome
+from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
+from prefect_dispatch.supervisor.beats import Heart
+from prefect_dispatch.supervisor.carriers import carried_generation
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.drive import Happening, JobHeld, JobOver, TakenOver
+from prefect_dispatch.supervisor.drive import Happening, JobHeld, JobOver, JobSuperseded, TakenOver
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.adoption import ADOPTER_TAG
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.execute import execute, retries_for
-from prefect_dispatch.tasks.held_run import dress, lineage_tag
+from prefect_dispatch.tasks.held_run import dress, generation_of, generation_tag, lineage_tag
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_plan
+from prefect_dispatch.tasks.resuming import SUPERSEDED, superseded_words
+from prefect_dispatch.tasks.run_watch import RunWatch
 
 
-@flow(name="supervise", flow_run_name="supervise-{job.lineage}", persist_result=False, validate_parameters=True)
+@flow(
+    name="supervise",
+    flow_run_name="supervise-{job.lineage}",
+    on_cancellation=[stop_cancelled],
+    persist_result=False,
+    validate_parameters=True,
+)
 async def supervise(job: JobSpec) -> State[Any]:
     """Run one long, preemptible job to its end: submit it, watch it, run it again by its rules, or hold it.
 
@@ -44,7 +59,8 @@ async def supervise(job: JobSpec) -> State[Any]:
 
     Returns:
         Completed when the program exited 0; Failed when a rule said so; Cancelled named ``Stopped`` when a person
-        stopped it, ``HandedOver`` when another run of this flow has taken the lineage over. Where a person must decide,
+        stopped it, ``HandedOver`` when another run of this flow has taken the lineage over, ``Superseded`` when another
+        job took the place of this one. Where a person must decide,
         a run of a deployment is suspended with a form, and any other waits as a process; Failed named ``Held`` with
         the reason only where nobody could answer.
 
@@ -52,36 +68,65 @@ async def supervise(job: JobSpec) -> State[Any]:
         SpecError: the spec asks for what is not there.
         LineageError: the lineage is finished, or open with another spec.
     """
-    logger = get_run_logger()
-    clock = SystemClock()
     resolved = await resolve(job, Path.cwd())
-    spec, carrier, reporter = resolved.spec, _flow_run_id(), Reporter()
+    carrier = flow_run_id()
     planned = await asyncio.to_thread(plan_of, resolved)
-    record = open_record(resolved.record_root, spec.lineage, clock)
-    over = await asyncio.to_thread(_over_already, record, carrier)
+    record = open_record(resolved.record_root, resolved.spec.lineage, SystemClock())
+    over = await asyncio.to_thread(over_already, record, carrier)
     if over is not None:
-        return _final_state(JobOver(over), ())
+        return final_state(over)
     state = await asyncio.to_thread(open_lineage, record, resolved, planned)
+    return await carry_on(record, state, planned, carrier)
+
+
+async def carry_on(record: Record, state: LineageState, planned: Plan, carrier: str | None) -> State[Any]:
+    """Carry a generation from where its record stands to its end, in the name of a flow run.
+
+    Args:
+        record: the lineage's.
+        state: its state; the generation in it is the one that is carried, and no later one.
+        planned: its plan.
+        carrier: the flow run; None outside of one.
+    """
+    logger, clock, reporter, lineage = get_run_logger(), SystemClock(), Reporter(), record.lineage
     supervisor = await asyncio.to_thread(supervisor_of, record, state, clock)
-    announcer = Announcer(spec.lineage, await asyncio.to_thread(record.id))
+    announcer = Announcer(lineage, await asyncio.to_thread(record.id))
     holding = Holding(record, supervisor, UUID(carrier) if carrier is not None else None, announcer)
     if carrier is not None:
         state = await supervisor.append(CarriedBy(flow_run=carrier), logger.warning)
-        reporter.soon("tags", _dress_run(carrier, spec.lineage, state))
+        reporter.soon("tags", _dress_run(carrier, lineage, state.generation))
         await holding.take_up(state)
     logger.info(
-        "lineage %s is at fact %d of %s", spec.lineage, state.seq, record.location, extra={"action": "lineage.taken_up"}
+        "lineage %s is at fact %d of %s", lineage, state.seq, record.location, extra={"action": "lineage.taken_up"}
     )
-    reporter.soon("plan", report_plan(spec.lineage, planned, state.opened.identity if state.opened else {}))
-    with tags(lineage_tag(spec.lineage), f"generation:{state.generation}"):
-        happening = await _execute(supervisor, carrier, reporter, announcer)
-        while isinstance(happening, JobHeld):
-            await reporter.finish()
-            if not await holding.wait():
-                break
+    reporter.soon("plan", report_plan(lineage, planned, state.opened.identity if state.opened else {}))
+    async with contextlib.AsyncExitStack() as beside:
+        if carrier is not None:
+            await beside.enter_async_context(_watch(state, carrier, supervisor))
+        beside.enter_context(tags(lineage_tag(lineage), generation_tag(state.generation)))
+        try:
             happening = await _execute(supervisor, carrier, reporter, announcer)
+            while isinstance(happening, JobHeld):
+                await reporter.finish()
+                if not await holding.wait():
+                    break
+                happening = await _execute(supervisor, carrier, reporter, announcer)
+        except Pause:
+            # Prefect ends a run that a person has suspended wherever it comes by, as at the end of a task.
+            await reporter.finish()
+            await holding.leave()
+            raise
     await reporter.finish()
-    return _final_state(happening, holding.told)
+    return final_state(happening, holding.told)
+
+
+def _watch(state: LineageState, carrier: str, supervisor: Supervisor) -> RunWatch:
+    """What looks at this run beside the job; it has a record of its own, since both read at their own times."""
+    assert state.opened is not None
+    lineage, root, clock = supervisor.lineage, state.opened.record_root, supervisor.clock
+    interval = supervisor.capabilities.poll_interval.total_seconds()
+    heart = Heart(root, lineage, carrier, clock)
+    return RunWatch(open_record(root, lineage, clock), UUID(carrier), heart, clock, interval)
 
 
 async def _execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer) -> Happening:
@@ -105,25 +150,43 @@ async def carry(job: JobSpec) -> State[Any]:
     return state
 
 
-def _over_already(record: Record, carrier: str | None) -> LineageState | None:
-    """The end of a lineage that this very run carried: it came while there was no process, as when a hold expires."""
+def over_already(record: Record, carrier: str | None) -> JobOver | JobSuperseded | None:
+    """What became of the generation that this very run carried, or was to take over; None where it goes on.
+
+    It came while there was no process.
+    """
     state = record.refresh()
-    if carrier is None or state.finished is None:
+    carried = carried_generation(record.entries(), carrier) if carrier is not None else None
+    meant = carried if carried is not None else _adopted_generation()
+    if meant is None:
+        return None
+    if meant < state.generation:
+        return JobSuperseded(state)
+    if state.finished is None:
         return None
     record.settle_index()
-    carried = any(isinstance(each.fact, CarriedBy) and each.fact.flow_run == carrier for each in record.entries())
-    return state if carried else None
+    return JobOver(state)
 
 
-async def _dress_run(flow_run: str, lineage: str, state: LineageState) -> None:
+def _adopted_generation() -> int | None:
+    """The generation that this run was started to take over; None where it was not."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    return generation_of(run) if run is not None and ADOPTER_TAG in run.tags else None
+
+
+async def _dress_run(flow_run: str, lineage: str, generation: int) -> None:
     """Tag the flow run, so that the runs of a lineage are found together, and those that are held."""
     async with get_client() as client:
-        own = (lineage_tag(lineage), f"generation:{state.generation}")
+        own = (lineage_tag(lineage), generation_tag(generation))
         await dress(client, UUID(flow_run), own, held=False)
 
 
-def _final_state(happening: Happening, told: Sequence[str]) -> State[Any]:
+def final_state(happening: Happening, told: Sequence[str] = ()) -> State[Any]:
+    """The state in which a run ends that carried a job: it is the job's."""
     also = "".join(f"; {text}" for text in told)
+    if isinstance(happening, JobSuperseded):
+        return Cancelled(name=SUPERSEDED, message=f"{superseded_words(happening.state)}{also}")
     if isinstance(happening, TakenOver):
         return Cancelled(name="HandedOver", message=f"flow run {happening.by} carries the lineage now{also}")
     if isinstance(happening, JobHeld):
@@ -147,6 +210,7 @@ def _hold_words(state: LineageState) -> str:
     return f"{hold.why}; to go on: prefect-dispatch submit JOB --run-again {hold.hold}"
 
 
-def _flow_run_id() -> str | None:
+def flow_run_id() -> str | None:
+    """The flow run that this is; None outside of one."""
     context = FlowRunContext.get()
     return str(context.flow_run.id) if context is not None and context.flow_run is not None else None

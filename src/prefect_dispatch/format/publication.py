@@ -90,7 +90,7 @@ def check_forms(names: Sequence[str], ledger: str = "pub") -> None:
         MalformedName: one is not; the text names it.
     """
     # No file's name holds the '/' that parts them here: one match takes half the time of one for each of 100,000.
-    if _FORMS.fullmatch("/".join([*names, ""])) is None:
+    if names and _FORMS.fullmatch("/".join([*names, ""])) is None:
         for name in names:
             Publication.parse(name, ledger)
 

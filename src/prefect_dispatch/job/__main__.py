@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -97,11 +98,16 @@ def _dispatch(given: List[str]) -> int:
 
 
 def _run(document: Optional[str], command: List[str]) -> int:
-    from prefect_dispatch.job.run import run
+    # Nearly all that a start makes is there to stay: to look through it for garbage again and again finds none.
+    gc.disable()
+    try:
+        from prefect_dispatch.job.run import run
 
-    if not command:
-        raise UsageError("no command to run; write: dispatch-job run --submission FILE -- COMMAND")
-    return run(document, command, os.environ)
+        if not command:
+            raise UsageError("no command to run; write: dispatch-job run --submission FILE -- COMMAND")
+        return run(document, command, os.environ)
+    finally:
+        gc.enable()
 
 
 def _split(given: List[str]) -> Tuple[List[str], List[str]]:

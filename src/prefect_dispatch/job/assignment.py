@@ -8,7 +8,7 @@ from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format import contract
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.epoch import MAX_RESTART, Epoch
-from prefect_dispatch.format.pattern import pattern
+from prefect_dispatch.format.names import read_restart
 from prefect_dispatch.format.submission import RestartSource, Submission
 from prefect_dispatch.stores.opening import is_url, join_root
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Mapping, Optional
 
 _SLURM_RESTART = "SLURM_RESTART_COUNT"
-_RESTART = pattern(r"(0|[1-9][0-9]{0,5})\Z")
 
 
 @dataclass(frozen=True)
@@ -130,6 +129,7 @@ def _restart(source: RestartSource, environment: Mapping[str, str]) -> int:
         name, text = contract.RESTART, environment.get(contract.RESTART, "")
         if not text:
             raise UsageError(f"{name} is not set, and the submission says that the restart is found there; set it to 0")
-    if not _RESTART.match(text):
+    restart = read_restart(text)
+    if restart is None:
         raise UsageError(f"{name} {text!r} is not a restart; it must be a whole number from 0 to {MAX_RESTART}")
-    return int(text)
+    return restart

@@ -17,11 +17,18 @@ import signal
 import time
 
 from prefect_dispatch.failpoints import reach
-from prefect_dispatch.job.processes import become_subreaper, die_with_parent, has_children, kill_all, owned, reap
+from prefect_dispatch.job.processes import (
+    become_subreaper,
+    die_with_parent,
+    go_on_after_parent,
+    is_anything_left,
+    kill_all,
+    reap,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, NoReturn, Optional, Sequence
+    from typing import Dict, List, NoReturn, Optional, Sequence, Set
 
 KILL_WITHIN = 10.0
 """Seconds for which it tries to end what the program left; SIGKILL takes none, a hung file system may."""
@@ -57,12 +64,13 @@ class Guardian:
         try:
             os.setsid()
             become_subreaper()
+            # The end of the pipe, which is the wrapper's death, is nothing to a process that stands still.
+            go_on_after_parent()
             wake = _wake_on_child()
             self._start(command, environment, output)
             _let_go_of_all_but(self._orders, self._reports, *wake)
             if self._leader:
-                self._watch(wake[0])
-                self._clear(wake[0])
+                self._clear(wake[0], self._watch(wake[0]))
             code = 0
         except Exception as error:
             self._report(f"failed {_describe(error)}")
@@ -87,23 +95,27 @@ class Guardian:
             reach("tell-started")
             self._report(f"started {pid}")
 
-    def _watch(self, wake: int) -> None:
-        """Until the leader has ended or everything is to be killed."""
+    def _watch(self, wake: int) -> bool:
+        """Until the leader has ended or everything is to be killed. Returns whether anything may be left."""
         while self._status is None and not self._kill:
             self._wait(wake, None)
-        if self._kill:
-            return
         until = time.monotonic() + CHILDREN_GRACE
-        while not self._kill and time.monotonic() < until and (has_children() or owned(self._attempt, self._spared)):
+        while not self._kill and time.monotonic() < until:
+            if not is_anything_left(self._attempt, self._spared):
+                return False
             self._wait(wake, _POLL / 10)
+        return True
 
-    def _clear(self, wake: int) -> None:
+    def _clear(self, wake: int, anything_left: bool) -> None:
         """Kill what is left, report the leader's status, then what survived."""
         self._report("clearing")
         if self._kill:
             self._signal_group(signal.SIGKILL)
         reach("kill-tree")
-        killed, left = kill_all(self._attempt, self._spared, KILL_WITHIN, lambda seconds: self._wait(wake, seconds))
+        killed: Set[int] = set()
+        left: List[int] = []
+        if anything_left:
+            killed, left = kill_all(self._attempt, self._spared, KILL_WITHIN, lambda seconds: self._wait(wake, seconds))
         give_up = time.monotonic() + KILL_WITHIN
         while self._status is None and time.monotonic() < give_up:
             self._wait(wake, _POLL)

@@ -42,6 +42,11 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def go_on_after_parent() -> None:
+    """Have the kernel set this process going, if it was stopped, when its parent is gone."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent is gone; end at once if it went before the kernel was told.
 
@@ -91,10 +96,15 @@ def kill_all(
         idle(_ROUND)
 
 
-def owned(attempt: str, spared: Collection[int] = ()) -> Set[int]:
-    """The living processes of an execution: descendants of this process, and whoever carries the attempt."""
-    descendants, carriers = _look(attempt, spared)
-    return descendants | carriers
+def is_anything_left(attempt: str, spared: Collection[int]) -> bool:
+    """Whether a subreaper has children, or any process carries the attempt in its environment.
+
+    Every descendant of a subreaper is below a child of its, so where it has none, its descendants need no look at the
+    whole of ``/proc``; that look is most of what the end of a program costs.
+    """
+    return has_children(spared) or any(
+        pid not in spared and _carries(pid, attempt) for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+    )
 
 
 def has_children(spared: Collection[int] = ()) -> bool:

@@ -62,12 +62,15 @@ class Program:
         is_clearing: whether the guardian has said that it is at the end: killing what is left.
     """
 
-    def __init__(self, attempt: str, output: int, reports: int, orders: int, strangers: Collection[int]) -> None:
+    def __init__(
+        self, attempt: str, output: int, reports: int, orders: int, guardian: int, strangers: Collection[int]
+    ) -> None:
         self.output = output
         self.reports = reports
         self.is_clearing = False
         self._attempt = attempt
         self._orders = orders
+        self._guardian = guardian
         self._spared = {os.getpid(), *strangers}
         self._leader = 0
         self._ordered_to_kill = False
@@ -94,12 +97,13 @@ class Program:
         _enlarge(output)
         wrapper = os.getpid()
         reach("guardian")
-        if os.fork() == 0:
+        guardian = os.fork()
+        if guardian == 0:
             os.close(orders)
             Guardian(attempt, wrapper, orders_end, reports_end).run(command, environment, program_output)
         for descriptor in (program_output, orders_end, reports_end):
             os.close(descriptor)
-        program = cls(attempt, output, reports, orders, strangers)
+        program = cls(attempt, output, reports, orders, guardian, strangers)
         word, _, rest = program._next_line().partition(b" ")
         if word == b"started":
             program._leader = int(rest)
@@ -113,8 +117,10 @@ class Program:
         return program
 
     def notify(self, number: int) -> None:
-        """Send a signal to the program's process group."""
+        """Send a signal to the program's process group, and set going what is stopped: it would not hear the signal."""
         self._order(number)
+        self._order(signal.SIGCONT)
+        self._set_guardian_going()
 
     def kill(self) -> None:
         """Have everything of the program killed."""
@@ -142,6 +148,12 @@ class Program:
                 return self.end_without_guardian()
             if b"\n" not in self._text:
                 return None
+
+    def _set_guardian_going(self) -> None:
+        try:
+            os.kill(self._guardian, signal.SIGCONT)
+        except ProcessLookupError:
+            pass  # It is gone, which its reports say too.
 
     def _next_line(self) -> bytes:
         """One line of the guardian, without its end; empty once the guardian is gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -137,6 +138,7 @@ class _Run:
                 contract = self._contract(self._begin(environment))
                 self._notices.program_starts()
                 inherited = self._assignment.inherited(environment)
+                _collect_garbage_from_now_on()
                 return Program.start(command, contract.environment(inherited), self._execution.attempt)
             except (DispatchError, OSError) as error:
                 code = error.exit_code if isinstance(error, DispatchError) else ExitCode.IO_ERROR.value
@@ -345,6 +347,13 @@ class _Run:
             return self._execution.root.started(self._execution.attempt) is not None
         except DispatchError:
             return True
+
+
+def _collect_garbage_from_now_on() -> None:
+    """What there is by now stays, and is not looked at: not here, nor in the guardian, which shares its pages."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def _surroundings(environment: Mapping[str, str]) -> Dict[str, Any]:

@@ -93,7 +93,12 @@ class _Fact(BaseModel):
 
 
 class Opened(_Fact):
-    """A generation began: all that is needed to take it up without any block."""
+    """A generation began: all that is needed to take it up without any block.
+
+    That of a later generation is the supersession itself, all of it: there is no other fact to be written, so of two at
+    once one wins, and no crash leaves half of it. ``parent`` is the generation whose place it takes. ``request`` is by
+    whom it was asked for, so that who asks again after a crash finds that it is done.
+    """
 
     kind: Literal["opened"] = "opened"
     spec: JobSpec
@@ -107,10 +112,13 @@ class Opened(_Fact):
     root_prepared: bool = False
     base: Base = "latest"
     floor: EpochNumber = 0
+    parent: GenerationNumber | None = None
+    request: str = ""
+    note: str = ""
 
 
 class CarriedBy(_Fact):
-    """A flow run carries the lineage from here on, or a process that goes on without Prefect; the last one wins."""
+    """A flow run carries the generation from here on, or a process that goes on without Prefect; the last one wins."""
 
     kind: Literal["carried_by"] = "carried_by"
     flow_run: str
@@ -276,7 +284,7 @@ class StopRequested(_Fact):
 
 
 class Superseded(_Fact):
-    """A newer generation takes this one's place."""
+    """A newer generation takes this one's place. Read and never written: the newer one's ``opened`` says all."""
 
     kind: Literal["superseded"] = "superseded"
     by_generation: GenerationNumber

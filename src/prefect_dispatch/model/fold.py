@@ -35,9 +35,9 @@ from prefect_dispatch.model.facts import (
     Superseded,
 )
 from prefect_dispatch.model.observation import ObjectState
-from prefect_dispatch.model.state import Execution, Hold, Landing, LineageState, SubmissionState
+from prefect_dispatch.model.state import Execution, Hold, Landing, LineageState, Parent, SubmissionState
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Raised when the same facts would fold to another state, so that older snapshots are not taken up."""
 
 
@@ -65,7 +65,9 @@ def _apply(state: LineageState, entry: Entry) -> LineageState:
         case Opened():
             return _open(state, entry.generation, fact, at)
         case CarriedBy():
-            return state.model_copy(update={"carried_by": fact.flow_run})
+            # Who carried an older generation and did not know yet that it is over carries nothing.
+            late = state.opened is not None and entry.generation < state.generation
+            return state if late else state.model_copy(update={"carried_by": fact.flow_run})
         case Submitting():
             return _submitting(state, entry.generation, fact, at)
         case Submitted() | SubmitRefused() | Abandoned() | RestartsForbidden() | Retiring() | Retired() | Requeueing():
@@ -111,16 +113,36 @@ def _decision(
 def _open(state: LineageState, generation: int, fact: Opened, at: datetime) -> LineageState:
     if state.opened is not None and generation <= state.generation:
         return state
-    left = tuple(submission for submission in (*state.obligations, *state.submissions) if submission.unsettled)
     return LineageState(
         generation=generation,
         opened=fact,
         opened_at=at,
-        carried_by=state.carried_by,
-        obligations=left,
+        # Whoever carried the old generation carries the new one only once they say so, as a run that opens it does.
+        carried_by=state.carried_by if state.opened is None else fact.request or None,
+        parent=_parent(state),
+        obligations=_obligations(state),
         base=fact.base,
         floor=fact.floor,
     )
+
+
+def _parent(state: LineageState) -> Parent | None:
+    """The generation that a new one takes the place of."""
+    if state.opened is None:
+        return None
+    unanswered = not state.submissions and state.parent is not None and state.parent.shared_checkpoint
+    return Parent(
+        generation=state.generation,
+        outcome=state.finished.outcome if state.finished is not None else None,
+        # A question about the parent's own parent that nobody has answered is asked on.
+        shared_checkpoint=state.opened.spec.shared_checkpoint or unanswered,
+    )
+
+
+def _obligations(state: LineageState) -> tuple[SubmissionState, ...]:
+    """What a new generation owes to the older ones: what may run is to be ended, and what may turn up is looked for."""
+    made = tuple(each for each in (*state.obligations, *state.submissions) if each.landing is not Landing.REFUSED)
+    return tuple(each for each in made if each.may_run or each.landing is Landing.ABANDONED or each is made[-1])
 
 
 def _submitting(state: LineageState, generation: int, fact: Submitting, at: datetime) -> LineageState:

@@ -39,6 +39,7 @@ from prefect_dispatch.model.steps import (
     Step,
     Submit,
 )
+from prefect_dispatch.model.superseding import asks_first, owed, superseding_hold, to_retire
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def next_step(state: LineageState, now: datetime, capabilities: Capabilities) ->
         return _hold_reopened(here, state.reopened)
     submission = state.newest
     if submission is None:
-        return _submit(here, 1)
+        return _first(here)
     end = end_of(submission)
     if end is None:
         return _carry_on(here, submission)
@@ -131,6 +132,16 @@ def _unknown_of(state: LineageState, hold: HoldOpened) -> SubmissionState | None
 def _given_up_unknown(state: LineageState) -> SubmissionState | None:
     """The submission whose object's state is unknown and which a person has now given up."""
     return _unknown_of(state, state.lifted_hold) if state.lifted_hold is not None else None
+
+
+def _first(here: _Situation) -> Step:
+    """The first submission of a generation. What it superseded is waited for only where the checkpoint is shared."""
+    if not asks_first(here.state, here.opened):
+        return _submit(here, 1)
+    old = owed(here.state)
+    if old:
+        return _poll(here, why="what was superseded to end, since the checkpoint is shared", needs=old)
+    return Append(fact=superseding_hold(here.state, here.opened, here.now), generation=here.state.generation)
 
 
 def _carry_on(here: _Situation, submission: SubmissionState) -> Step:
@@ -305,7 +316,8 @@ def _hold_reopened(here: _Situation, reopened: Reopened) -> Step:
 
 def _finish(here: _Situation, outcome: Outcome, detail: str) -> Step:
     """Finish, unless something of an older submission may still be on its way."""
-    unsettled = tuple(submission for submission in here.state.stale if submission.unsettled)
+    unsettled = tuple(submission for submission in here.state.submissions[:-1] if submission.unsettled)
+    unsettled = (*owed(here.state), *unsettled)
     if unsettled:
         return _poll(here, why="older submissions to settle", needs=unsettled)
     return Finish(outcome=outcome, detail=detail)
@@ -319,7 +331,9 @@ def _stopping(here: _Situation, stop: StopRequested) -> Step:
         return ending
     if stop.intent == "suspend":
         end = end_of(submission) if submission is not None else None
-        return _hold(here, submission, end, f"suspended on request of {who}", expires=False)
+        saved = not here.state.fruitless or here.opened.plan.count_every_execution
+        told = "" if saved else "; the execution has saved nothing new"
+        return _hold(here, submission, end, f"suspended on request of {who}{told}", expires=False)
     return _finish(here, Outcome.STOPPED, f"stopped on request of {who}")
 
 
@@ -373,7 +387,7 @@ def _settle(here: _Situation) -> Poll | None:
     stopping = here.state.stop is not None
     stop = tuple(each for each in observe if stopping or each.retiring is not None)
     poll = _poll(here, why="older submissions to settle", find=find, observe=observe, stop=stop)
-    return poll if poll.observe or poll.find or poll.stop else None
+    return poll if poll.observe or poll.find or poll.stop or poll.retire else None
 
 
 def _poll(
@@ -397,4 +411,12 @@ def _poll(
     if newest is not None and newest.landing is Landing.ABANDONED:
         lost = (*lost, newest)
     due = wake_at if wake_at is not None and wake_at > here.now else None
-    return Poll(observe=(*observe, *live), find=(*find, *lost), stop=(*stop, *live), needs=needs, wake_at=due, why=why)
+    return Poll(
+        observe=(*observe, *live),
+        find=(*find, *lost),
+        stop=(*stop, *live),
+        retire=to_retire(state),
+        needs=needs,
+        wake_at=due,
+        why=why,
+    )

@@ -124,8 +124,8 @@ def plan(
     if spec.shared_checkpoint:
         notes.append(
             "shared_checkpoint: no second execution starts without a person's or the site's word, "
-            f"not after a reopening either; whoever waits for one longer than {describe_duration(SHARED_HOLD_FOR)} "
-            "ends as hold_expired, and can be reopened"
+            "not after a reopening or a supersession either; whoever waits for one longer than "
+            f"{describe_duration(SHARED_HOLD_FOR)} ends as hold_expired, and can be reopened"
         )
     blind = spec.recovery.no_progress is not None and not root_visible
     if blind:

@@ -123,7 +123,7 @@ _NOT_YET = {
     "secrets": "secrets",
     "deadline": "a total deadline",
 }
-_FIXED_FIELDS = ("on_finished", "cancelation")
+_FIXED_FIELDS = ("cancelation",)
 """Fields of a spec that have one value only in this version."""
 
 _SAVES_SCHEMA = {
@@ -154,7 +154,6 @@ def _allow_fixed_fields(schema: dict[str, Any]) -> None:
     """Tell of the fields that have one value only, which may be written down."""
     terminate = {"type": "object", "properties": {"mode": {"const": "terminate"}}, "required": ["mode"]}
     fixed: dict[str, Any] = {
-        "on_finished": {"type": "string", "enum": ["refuse"]},
         "cancelation": {**terminate, "additionalProperties": False},
     }
     only = {"description": "In this version it has one value only"}
@@ -215,6 +214,10 @@ class JobSpec(_SpecPart):
         PositiveDuration | None,
         Field(description="How long a hold waits; then the job ends as hold_expired"),
     ] = None
+    on_finished: Annotated[
+        Literal["refuse", "supersede"],
+        Field(description="What to do when the lineage is finished already: refuse, or begin its next generation"),
+    ] = "refuse"
     watch_interval: Annotated[PositiveDuration, Field(description="How often saves are looked for")] = timedelta(
         seconds=5
     )
@@ -265,10 +268,6 @@ class JobSpec(_SpecPart):
         for name, what in _NOT_YET.items():
             if name in value:
                 raise ValueError(f"{name}: this version does not have {what}; take {name!r} out of the spec")
-        if value.get("on_finished", "refuse") != "refuse":
-            raise ValueError(
-                f"on_finished {value['on_finished']!r} is not in this version; use refuse and a lineage per run"
-            )
         if value.get("cancelation", {"mode": "terminate"}) != {"mode": "terminate"}:
             raise ValueError(f"cancelation {value['cancelation']!r} is not in this version; use {{mode: terminate}}")
         return {name: entry for name, entry in value.items() if name not in _FIXED_FIELDS}

@@ -18,6 +18,7 @@ from prefect_dispatch.model.facts import (
     HoldLifted,
     HoldOpened,
     Opened,
+    Outcome,
     Reopened,
     StopRequested,
 )
@@ -157,6 +158,11 @@ class SubmissionState(_State):
         """Whether an object of it may exist that is not known to have ended."""
         return self.landing is Landing.INTENDED or self.live
 
+    @property
+    def may_run(self) -> bool:
+        """Whether anything of it may run, now or later: also by a restart that is the scheduler's own."""
+        return self.unsettled or self.may_restart
+
     def epoch(self, restart: int) -> Epoch:
         """The epoch of one of its executions."""
         return Epoch(self.generation, self.n, restart)
@@ -189,6 +195,21 @@ class Hold(_State):
         return self.cessation is not None and self.cessation.answer == "ceased"
 
 
+class Parent(_State):
+    """The generation whose place the current one took.
+
+    Attributes:
+        generation: which.
+        outcome: how it had ended; None where it was open.
+        shared_checkpoint: whether something of it may write into the place that the current one writes into, until a
+            person or the site says that it does not.
+    """
+
+    generation: int
+    outcome: Outcome | None = None
+    shared_checkpoint: bool = False
+
+
 class LineageState(_State):
     """Everything that follows from a record.
 
@@ -198,9 +219,11 @@ class LineageState(_State):
         generation: the current generation.
         opened: the fact that opened it; None for an empty record.
         opened_at: when.
-        carried_by: the flow run that carries the lineage.
+        carried_by: the flow run that carries the current generation; None while none has said so.
         submissions: of the current generation, ascending; the last one is the one that counts.
-        obligations: submissions of earlier generations that may still have an object.
+        parent: the generation whose place the current one took; None for the first one.
+        obligations: submissions of earlier generations that may still have an object, ascending, and the last one that
+            was made, whatever became of it.
         spent: how often each cause ended an execution of this generation.
         published: publications of this generation, when they were last counted.
         fruitless: executions in a row that ended without a new one.
@@ -225,6 +248,7 @@ class LineageState(_State):
     opened_at: AwareDatetime | None = None
     carried_by: str | None = None
     submissions: tuple[SubmissionState, ...] = ()
+    parent: Parent | None = None
     obligations: tuple[SubmissionState, ...] = ()
     spent: dict[Cause, int] = Field(default_factory=dict)
     published: int = 0
@@ -263,6 +287,10 @@ class LineageState(_State):
     def open(self) -> bool:
         """Whether the lineage was opened and is not finished."""
         return self.opened is not None and self.finished is None
+
+    def submission_of(self, object: ObjectRef) -> SubmissionState | None:
+        """Look up the submission that an object is of."""
+        return next((each for each in (*self.submissions, *self.obligations) if each.object == object), None)
 
     def submission(self, generation: int, n: int) -> SubmissionState | None:
         """Look up a submission of any generation that still counts."""

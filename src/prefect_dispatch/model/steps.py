@@ -56,6 +56,8 @@ class Poll:
         observe: submissions whose objects are asked for, in one query.
         find: submissions whose objects are looked for by token.
         stop: submissions whose objects are asked to end, if asked long enough ago.
+        retire: submissions of older generations that have ended and that the scheduler may run again by itself; each
+            is ended for good.
         needs: submissions whose objects' word nothing goes on without.
         wake_at: when something else becomes due; None if only an answer can change anything.
         why: what is being waited for, for people.
@@ -64,6 +66,7 @@ class Poll:
     observe: tuple[SubmissionState, ...] = ()
     find: tuple[SubmissionState, ...] = ()
     stop: tuple[SubmissionState, ...] = ()
+    retire: tuple[SubmissionState, ...] = ()
     needs: tuple[SubmissionState, ...] = ()
     wake_at: datetime | None = None
     why: str
@@ -101,8 +104,17 @@ class Done:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Overtaken:
+    """A newer generation took the place of the one that this process looks after; others look after that one."""
+
+    generation: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class NotOpened:
     """The record is empty."""
 
 
-Step = Submit | Requeue | ForbidRestarts | Retire | GiveUp | Poll | Append | Finish | Held | Done | NotOpened
+Step = (
+    Submit | Requeue | ForbidRestarts | Retire | GiveUp | Poll | Append | Finish | Held | Done | Overtaken | NotOpened
+)

@@ -12,16 +12,22 @@ from prefect_dispatch.model.steps import Append
 
 def ambiguous_hold(state: LineageState, submission: SubmissionState, detail: str) -> Append:
     """The hold for a submission that the scheduler cannot account for. It never expires: its object may still come."""
-    why = f"submission {submission.n} may have reached the scheduler or not, and it cannot tell: {detail}"
+    why = f"submission {name_of(state, submission)} may have reached the scheduler or not, and it cannot tell: {detail}"
     held = HoldOpened(hold=f"h{state.seq + 1}", why=why, n=submission.n, token=submission.token)
     return Append(fact=held, generation=state.generation)
+
+
+def name_of(state: LineageState, submission: SubmissionState) -> str:
+    """A submission's number, and its generation where that is not the current one."""
+    older = submission.generation != state.generation
+    return f"{submission.n} of generation {submission.generation}" if older else f"{submission.n}"
 
 
 def unknown_hold(state: LineageState, submission: SubmissionState, bound: timedelta, evidence: str) -> Append:
     """The hold for an object whose state has stayed unknown for too long."""
     why = (
-        f"for {describe_duration(bound)} nobody could tell what became of submission {submission.n}, object "
-        f"{submission.object}: {evidence or 'its state is unknown'}; look there, and run it again once it is gone"
+        f"for {describe_duration(bound)} nobody could tell what became of submission {name_of(state, submission)}, "
+        f"object {submission.object}: {evidence or 'its state is unknown'}; look there; run it again once it is gone"
     )
     held = HoldOpened(
         hold=f"h{state.seq + 1}",

@@ -13,6 +13,7 @@ from prefect_dispatch.model.facts import Entry, Finished, HoldLifted, HoldOpened
 from prefect_dispatch.model.fold import apply
 from prefect_dispatch.model.observation import ObjectRef, ObjectState
 from prefect_dispatch.model.state import Execution, LineageState, SubmissionState
+from prefect_dispatch.pictures.generations import GenerationRow, generations_of
 from prefect_dispatch.pictures.timeline_values import Bar, Mark, MarkKind, Tick
 from prefect_dispatch.stores.pin import Pin
 from prefect_dispatch.supervisor.root_view import RootView
@@ -65,6 +66,7 @@ class History:
 
     Attributes:
         state: what the record folds to.
+        generations: its generations, in order.
         rows: the executions of all generations, in order.
         ticks: their saves.
         resumed_ticks: for each row the tick that it went on from; None where there is none.
@@ -73,6 +75,7 @@ class History:
     """
 
     state: LineageState
+    generations: tuple[GenerationRow, ...]
     rows: tuple[ExecutionRow, ...]
     ticks: tuple[Tick, ...]
     resumed_ticks: tuple[int | None, ...]
@@ -128,7 +131,7 @@ def history_of(entries: Sequence[Entry], root: RootView | None) -> History:
     sources = (row.pin.publication if row.pin is not None else None for row in rows)
     resumed = tuple(numbers.get(source) if source is not None else None for source in sources)
     faults = root.faults if root is not None else ()
-    return History(state, rows, tuple(ticks.values()), resumed, tuple(marks), faults)
+    return History(state, generations_of(entries), rows, tuple(ticks.values()), resumed, tuple(marks), faults)
 
 
 def _marks(entry: Entry) -> list[Mark]:

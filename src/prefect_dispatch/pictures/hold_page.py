@@ -72,10 +72,13 @@ def hold_page(
 
 
 def _end_rows(state: LineageState, hold: Hold) -> list[tuple[str, str]]:
-    submission = state.submission(state.generation, hold.opened.n) if hold.opened.n is not None else None
+    opened = hold.opened
+    submission = state.submission_of(opened.object) if opened.object is not None else None
+    if submission is None and opened.n is not None:
+        submission = state.submission(state.generation, opened.n)
     if submission is None:
         return []
-    execution = _execution(submission, hold.opened.restart)
+    execution = _execution(submission, opened.restart)
     if execution is None or execution.ended is None:
         return [("What ended", f"submission {submission.n}{_told(submission.detail)}")]
     ended: Ended = execution.ended

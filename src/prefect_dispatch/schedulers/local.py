@@ -25,7 +25,7 @@ from prefect_dispatch.schedulers.local_state import LocalState
 from prefect_dispatch.schedulers.python_command import isolated
 
 SCHEDULER = "local"
-WRAPPER = isolated("prefect_dispatch.job.__main__", "start")
+WRAPPER = isolated("prefect_dispatch.job.__main__", "start", libraries=False)
 """Isolated: a module in the job's folder or PYTHONPATH must not take the place of one of the helper's."""
 LAUNCH_BOUND = timedelta(seconds=15)
 """How long a launcher may take to come up; a Python that starts from a cold disk takes seconds."""

@@ -119,6 +119,8 @@ def _watch(wrapper: subprocess.Popen[bytes], folder: ObjectFolder, process: Reco
         # A signal without such a record is somebody else's, such as a shutdown of the machine.
         if not noticed and (order["notice"] if order is not None else woken):
             wrapper.terminate()
+            # One that was stopped would not hear of it.
+            wrapper.send_signal(signal.SIGCONT)
             noticed = True
         received = signal.sigtimedwait(WATCHED, wait)
         woken = woken or (received is not None and received.si_signo != signal.SIGCHLD)

@@ -21,6 +21,9 @@ from prefect_dispatch.schedulers.local_records import (
     time_limit_record,
 )
 
+HANG_GRACE = timedelta(seconds=10)
+"""What a launcher has beyond the time in which it was to end its job; then whoever looks ends both."""
+
 
 def settle(folder: ObjectFolder, launch_bound: timedelta) -> bool:
     """Record the object's end if it is due, and tell whether it has ended. The caller holds the lock.
@@ -36,7 +39,7 @@ def settle(folder: ObjectFolder, launch_bound: timedelta) -> bool:
         return False
     reach("local.settle")
     create_once(folder.ended, due)
-    signal_launcher(folder)
+    signal_launcher(folder, signal.SIGKILL if due.get("overdue") else signal.SIGTERM)
     return True
 
 
@@ -77,8 +80,12 @@ def ask_to_exit(folder: ObjectFolder, kill_after: timedelta) -> bool:
     return True
 
 
-def signal_launcher(folder: ObjectFolder) -> None:
-    """Wake the launcher, if it lives, so that it reads the ``ended`` record now and not at its next look."""
+def signal_launcher(folder: ObjectFolder, number: int = signal.SIGTERM) -> None:
+    """Wake the launcher, if it lives, so that it reads the ``ended`` record now and not at its next look.
+
+    One that somebody has stopped (SIGSTOP) goes on, or what it was to end would never end. SIGKILL takes its wrapper
+    along, and that one's end the program.
+    """
     try:
         process = read_record(folder.process) or {}
         lives = "pid" in process and is_visible(process) and is_alive(process, folder.alive)
@@ -87,7 +94,8 @@ def signal_launcher(folder: ObjectFolder) -> None:
     if lives:
         reach("local.signal")
         try:
-            os.kill(process["pid"], signal.SIGTERM)
+            os.kill(process["pid"], number)
+            os.kill(process["pid"], signal.SIGCONT)
         except ProcessLookupError:
             pass
 
@@ -176,6 +184,12 @@ def _due_end(folder: ObjectFolder, launch_bound: timedelta) -> Record | None:
         return None
     if not alive:
         return _ended(Cause.NODE_LOST, _how_it_was_lost(process))
+    order = read_record(folder.stopping)
+    if order is not None:
+        bound = order["kill_after_seconds"] + HANG_GRACE.total_seconds()
+        if (elapsed_seconds(order) or 0.0) >= bound:
+            evidence = f"asked to save and exit, it had not ended after {bound:g}s, and was killed"
+            return {**_ended(Cause.STOPPED, evidence), "overdue": True}
     description = read_record(folder.description) or {}
     limit = description["time_limit_seconds"]
     if limit is not None and (elapsed_seconds(process) or 0.0) >= limit:

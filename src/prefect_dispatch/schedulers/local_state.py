@@ -40,6 +40,7 @@ from prefect_dispatch.stores.removal import remove_all
 LOCK_BOUND = timedelta(seconds=20)
 """How long a call waits for the lock; it is held for milliseconds."""
 _LOCK_POLL_SECONDS = 0.01
+_FOLDERS = ("objects", "queue", "tmp")
 _ENTRY = re.compile(r"([0-9]{12})-([a-z2-7]{16})")
 
 
@@ -52,9 +53,7 @@ class LocalState:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._objects = folder / "objects"
-        self._queue = folder / "queue"
-        self._building = folder / "tmp"
+        self._objects, self._queue, self._building = (folder / name for name in _FOLDERS)
         self._identity = folder / "id.json"
         self._seen: str | None = None
 
@@ -220,6 +219,20 @@ class LocalState:
         except BlockingIOError:
             return False
         return True
+
+
+def describe_folder_refusal(folder: Path) -> str | None:
+    """Say why a folder cannot be a state folder; None when it can be one, or can be made. Changes nothing."""
+    field = f"scheduler.state_folder {str(folder)!r} cannot be used"
+    # A link that leads nowhere is in the way too.
+    there = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
+    own = [folder / name for name in _FOLDERS] if there == folder else []
+    for place in (there, *(place for place in own if os.path.lexists(place))):
+        if not os.path.isdir(place):
+            return f"{field}: {place} is not a folder; name another one, or move that away"
+        if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+            return f"{field}: {place} may not be written; name another one, or give this user access"
+    return None
 
 
 def _is_folder(path: Path) -> bool:

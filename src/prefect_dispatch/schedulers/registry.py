@@ -22,6 +22,7 @@ from prefect_dispatch.schedulers.local_request import (
     job_environment,
     job_path,
 )
+from prefect_dispatch.schedulers.local_state import describe_folder_refusal
 from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.schedulers.slurm.script import describe_option_refusal
 from prefect_dispatch.schedulers.slurm.settings import SlurmSettings
@@ -52,6 +53,11 @@ class LocalSettings(BaseModel):
     def absolute(self, base: Path) -> Self:
         """The same with its places made absolute."""
         return self.model_copy(update={"state_folder": str((base / self.state_folder).absolute())})
+
+    @property
+    def queue(self) -> str:
+        """What its objects are in."""
+        return self.state_folder
 
     def signal(self) -> LocalCessation:
         """Its own cessation signal."""
@@ -94,6 +100,14 @@ def signal_of(settings: Mapping[str, Any]) -> CessationSignal | None:
     return _read(settings).absolute(Path("/")).signal()
 
 
+def same_queue(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a scheduler of these settings knows the objects of one of those, whatever else differs."""
+    if one == other:
+        return True
+    first, second = (_read(settings).absolute(Path("/")) for settings in (one, other))
+    return first.type == second.type and first.queue == second.queue
+
+
 def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> str | None:
     """Say what of a job its scheduler would refuse; None when it would take it. Changes nothing.
 
@@ -107,8 +121,10 @@ def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> st
     if settings.get("type") != "local":
         return None
     path = job_path(os.environ, spec.environment)
-    return describe_resource_refusal(spec.resources) or describe_program_refusal(
-        spec.command, spec.setup, workdir, path
+    return (
+        describe_folder_refusal(Path(LocalSettings.model_validate(settings).state_folder))
+        or describe_resource_refusal(spec.resources)
+        or describe_program_refusal(spec.command, spec.setup, workdir, path)
     )
 
 

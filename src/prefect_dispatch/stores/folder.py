@@ -135,14 +135,15 @@ def make_root(root: str) -> None:
 
 
 @contextmanager
-def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool = False) -> Iterator[int]:
+def open_folder(root: int, parts: Sequence[str], make: bool = False, kept: Optional[int] = None) -> Iterator[int]:
     """Open a folder below an open one.
 
     Args:
         root: the descriptor to start at.
         parts: the names on the way, none of which may be a symbolic link.
         make: create what is missing.
-        keep: make what is on the way durable, also where another process has only just made it.
+        kept: how many of the parts this process has made durable already; the rest of the way is made durable too,
+            also where another process has only just made it. None where only what is made here has to be.
 
     Raises:
         NotDurable: the disk refused to keep what is on the way; only at the end, so that what the caller does there
@@ -152,7 +153,7 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool 
     descriptor = root
     refused: Optional[NotDurable] = None
     try:
-        for part in parts:
+        for position, part in enumerate(parts):
             made = False
             try:
                 below = _open_part(part, descriptor)
@@ -162,7 +163,7 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool 
                 made = _make(part, descriptor)
                 below = _open_part(part, descriptor)
             try:
-                if made or keep:
+                if made or (kept is not None and position >= kept):
                     sync_folder(descriptor, part)
             except NotDurable as error:
                 refused = refused or error
@@ -179,7 +180,7 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, keep: bool 
 
 def make_folders(root: int, parts: Sequence[str]) -> None:
     """Make a folder below an open one, and make the way down to it durable."""
-    with open_folder(root, parts, make=True, keep=True):
+    with open_folder(root, parts, make=True, kept=0):
         pass
 
 

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from prefect_dispatch.errors import Absent, DuplicateExecution, Exists, RootAbsent, UnknownFormat
 from prefect_dispatch.failpoints import reach
-from prefect_dispatch.format.completion import Completion
 from prefect_dispatch.format.documents import field
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import split_attempt
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.claim import Claim, make_claim
-from prefect_dispatch.stores.completions import (
-    Completions,
-    FinishedPart,
-    choose_completions,
-    complete_part,
-    read_completion,
-)
 from prefect_dispatch.stores.documents import create_once
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
@@ -29,7 +21,6 @@ from prefect_dispatch.stores.layout import (
 )
 from prefect_dispatch.stores.pin import Pin, make_pin, read_pin
 from prefect_dispatch.stores.published import list_publications
-from prefect_dispatch.stores.publisher import publish_save, publish_state
 from prefect_dispatch.stores.resume import Resume, choose
 from prefect_dispatch.stores.root_format import read_root_format, require_root
 from prefect_dispatch.stores.started import Started, read_started
@@ -38,12 +29,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, List, Mapping, Optional
 
+    from prefect_dispatch.format.completion import Completion
     from prefect_dispatch.stores.check import Fault
+    from prefect_dispatch.stores.completions import Completions, FinishedPart
     from prefect_dispatch.stores.port import Store
 
 
 class LineageRoot:
     """One lineage's checkpoint root. Holds nothing but the store: every call reads what is there.
+
+    What a job's start does not need, such as publishing, is imported by the method that does it: a wrapper starts on
+    every node.
 
     Every method may raise :class:`~prefect_dispatch.errors.StoreError` where the store fails, and
     :class:`~prefect_dispatch.errors.UnknownFormat` where a document was written by a newer version.
@@ -262,6 +258,8 @@ class LineageRoot:
             Barred: its files failed to reach the disk, now or before.
             UsageError: the step is out of range, or is missing without a snapshot.
         """
+        from prefect_dispatch.stores.publisher import publish_save
+
         return publish_save(self.store, epoch, attempt, path, step, state, identity or {}, snapshot, still_whole)
 
     def publish_state(
@@ -273,6 +271,8 @@ class LineageRoot:
             Unpublishable: the state cannot be one.
             Barred: it failed to reach the disk.
         """
+        from prefect_dispatch.stores.publisher import publish_state
+
         return publish_state(self.store, epoch, attempt, state, identity or {})
 
     def publications(self) -> List[Publication]:
@@ -302,6 +302,8 @@ class LineageRoot:
             Exists: this execution has noted that part already, by another call.
             UsageError: the key cannot be one, or the result is not JSON or too long.
         """
+        from prefect_dispatch.stores.completions import complete_part
+
         return complete_part(self.store, epoch, attempt, key, result or {}, nonce)
 
     def completions(self, choice: Optional[ResumeChoice] = None, below: Optional[Epoch] = None) -> Completions:
@@ -316,6 +318,8 @@ class LineageRoot:
         Raises:
             MalformedName: ``done/`` holds a malformed name.
         """
+        from prefect_dispatch.stores.completions import choose_completions
+
         return choose_completions(self.store, choice or ResumeChoice(), below)
 
     def finished_part(self, completion: Completion) -> FinishedPart:
@@ -325,6 +329,8 @@ class LineageRoot:
             Absent: there is no such entry.
             MalformedDocument: it is not an entry, or not the one that its name says.
         """
+        from prefect_dispatch.stores.completions import read_completion
+
         return read_completion(self.store, completion)
 
     def journal(self, attempt: str) -> Journal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format.printable import printable
@@ -45,6 +46,7 @@ def open_managed_store(location: str, workplace: str, report: Optional[Report]) 
     Raises:
         UsageError: there is no such kind of store.
     """
+    _find_libraries()
     from prefect_dispatch.stores.s3_managed import ManagedStore
     from prefect_dispatch.stores.transfer import tell_nobody
 
@@ -56,11 +58,20 @@ def _open_bucket(location: str) -> S3Store:
         raise UsageError(
             f"root {printable(location)!r} is of a kind that there is not; use a folder or s3://BUCKET/PREFIX"
         )
+    _find_libraries()
     from prefect_dispatch.stores.s3 import S3Store
-    from prefect_dispatch.stores.s3_access import access_for
+    from prefect_dispatch.stores.s3_accesses import access_for
     from prefect_dispatch.stores.s3_place import S3Place
 
     return S3Store(S3Place.parse(location), access_for(location))
+
+
+def _find_libraries() -> None:
+    """Look for where other packages are, where this Python was started without that (its option ``-S``)."""
+    if sys.flags.no_site:
+        import site
+
+        site.main()
 
 
 def join_root(root: str, name: str) -> str:

@@ -23,9 +23,7 @@ from prefect_dispatch.stores.folder import (
     told_as_store_errors,
 )
 from prefect_dispatch.stores.layout import TEMPORARY
-from prefect_dispatch.stores.posix_copy import copy_files
 from prefect_dispatch.stores.posix_ledger import PosixLedger
-from prefect_dispatch.stores.posix_saves import find_difference, list_files, sync_files
 from prefect_dispatch.stores.removal import newest_change, remove_all
 
 TYPE_CHECKING = False
@@ -103,19 +101,27 @@ class PosixStore:
 
     def files(self, path: str) -> Tuple[SavedFile, ...]:
         """List every file of a save."""
+        from prefect_dispatch.stores.posix_saves import list_files
+
         return list_files(self._root, path)
 
     def difference(self, path: str, files: Tuple[SavedFile, ...]) -> Optional[str]:
         """Say how a save differs from a list of its files."""
+        from prefect_dispatch.stores.posix_saves import find_difference
+
         return find_difference(self._root, path, files)
 
     def sync(self, path: str, files: Tuple[SavedFile, ...]) -> Tuple[SavedFile, ...]:
         """Make a save durable."""
+        from prefect_dispatch.stores.posix_saves import sync_files
+
         sync_files(self._root, path, files)
         return files
 
     def copy(self, source: str, target: str, files: Tuple[SavedFile, ...]) -> None:
         """Copy a save."""
+        from prefect_dispatch.stores.posix_copy import copy_files
+
         copy_files(self._root, source, target, files)
 
     def _try_exclusive_creation(self, workshop: int) -> float:

@@ -46,28 +46,28 @@ class PosixLedger:
         self._folder = folder
         self._parts = split_path(folder)
         self._where = os.path.join(root, *self._parts)
+        self._ways = ["/".join(self._parts[: length + 1]) for length in range(len(self._parts))]
         self._kept = kept
 
     def create(self, name: str, content: bytes = b"") -> None:
         """Create a name exclusively and durably."""
         what = self._place(name)
-        with told_as_store_errors(what), open_root(self._root) as root:
-            keep = self._folder not in self._kept
-            with open_folder(root, self._parts, make=True, keep=keep) as folder:
-                try:
-                    if content:
-                        _create_whole(root, folder, name, content, what)
-                    else:
-                        _create_empty(root, folder, name, what)
-                except FileExistsError:
-                    # Whoever made it may have died before making it durable, and our caller takes it as being there.
-                    sync_folder(folder, what)
-                    if not content:
-                        sync_folder(root, self._root)
-                    if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-                        raise StoreError(f"{what} {_NOT_REGULAR}") from None
-                    raise Exists(f"{what} is there already") from None
-        self._kept.add(self._folder)
+        parts, kept = self._parts, self._count_kept()
+        with told_as_store_errors(what), open_root(self._root) as root, open_folder(root, parts, True, kept) as folder:
+            try:
+                if content:
+                    _create_whole(root, folder, name, content, what)
+                else:
+                    _create_empty(root, folder, name, what)
+            except FileExistsError:
+                # Whoever made it may have died before making it durable, and our caller takes it as being there.
+                sync_folder(folder, what)
+                if not content:
+                    sync_folder(root, self._root)
+                if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                    raise StoreError(f"{what} {_NOT_REGULAR}") from None
+                raise Exists(f"{what} is there already") from None
+        self._kept.update(self._ways)
 
     def read(self, name: str, most: int = MAX_DOCUMENT_BYTES) -> bytes:
         """Read a name's content, up to one byte more than it may have."""
@@ -116,6 +116,13 @@ class PosixLedger:
             return []
         check_names(names, where)
         return names
+
+    def _count_kept(self) -> int:
+        """How many parts of the way down are durable. Where a folder is, all that are above it are."""
+        kept = len(self._ways)
+        while kept and self._ways[kept - 1] not in self._kept:
+            kept -= 1
+        return kept
 
     def _place(self, name: str) -> str:
         return f"{self._where}/{check_name(name)}"

@@ -87,7 +87,7 @@ def choose(
         if look == before:
             break
     if look.publication is not None and look.manifest is not None:
-        notes = _compare_identity(look.manifest, identity)
+        notes = _compare_identity(look.manifest, below, identity)
         return Resume(look.publication, look.manifest, look.passed_over, notes)
     if look.refuses:
         raise UnusableCheckpoint(_describe(store, look.passed_over))
@@ -165,8 +165,13 @@ def _describe(store: Store, passed_over: Tuple[PassedOver, ...]) -> str:
     )
 
 
-def _compare_identity(manifest: Manifest, identity: Optional[Mapping[str, str]]) -> Tuple[str, ...]:
-    """Refuse a save of a different run; changed code alone is noted, where a declared schema is unchanged."""
+def _compare_identity(
+    manifest: Manifest, below: Optional[Epoch], identity: Optional[Mapping[str, str]]
+) -> Tuple[str, ...]:
+    """Refuse a save of a different run; changed code alone is noted, where a declared schema is unchanged.
+
+    Across generations a change is what somebody decided when they superseded the older one, and is noted.
+    """
     if identity is None:
         return ()
     if dict(manifest.identity) == dict(identity):
@@ -177,7 +182,11 @@ def _compare_identity(manifest: Manifest, identity: Optional[Mapping[str, str]])
     difference = compare_identity(manifest.identity, identity)
     if difference.tolerated:
         return (f"the code has changed since {manifest.publication.path!r} was saved; its checkpoint_schema has not",)
+    epoch = manifest.publication.epoch
+    if below is not None and epoch.generation < below.generation:
+        changed = ", ".join(difference.fields)
+        return (f"{changed} changed since generation {epoch.generation}, which saved {manifest.publication.path!r}",)
     raise IdentityChanged(
         f"save {manifest.publication.path!r} of epoch {manifest.publication.epoch} belongs to a different run: "
-        f"{', '.join(difference.fields)} changed; set it back, or give the new run a lineage name of its own"
+        f"{', '.join(difference.fields)} changed; set it back, supersede the job, or give the new run a name of its own"
     )

@@ -12,9 +12,12 @@ from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import split_path
 from prefect_dispatch.stores.layout import TEMPORARY
 from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_bucket import S3Bucket
 from prefect_dispatch.stores.s3_ledger import S3Ledger
+from prefect_dispatch.stores.s3_listings import S3Listings
+from prefect_dispatch.stores.s3_page import Listed
 from prefect_dispatch.stores.s3_place import S3Place, unquote
-from prefect_dispatch.stores.s3_requests import Listed, S3Requests
+from prefect_dispatch.stores.s3_requests import S3Requests
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +46,9 @@ class S3Store:
     def __init__(self, place: S3Place, access: S3Access) -> None:
         self.place = place
         self.access = access
-        self.requests = S3Requests(place.bucket, access)
+        bucket = S3Bucket(place.bucket, access)
+        self.requests = S3Requests(bucket)
+        self.listings = S3Listings(bucket)
 
     @property
     def location(self) -> str:
@@ -64,7 +69,7 @@ class S3Store:
 
     def ledger(self, folder: str) -> S3Ledger:
         """The ledger at a prefix."""
-        return S3Ledger(self.requests, self.place, folder)
+        return S3Ledger(self.requests, self.listings, self.place, folder)
 
     def folders(self, path: str) -> List[str]:
         """List the folders in a folder."""
@@ -77,7 +82,7 @@ class S3Store:
     def files(self, path: str) -> Tuple[SavedFile, ...]:
         """List every object of a save. They have no times."""
         key = self._save_key(path)
-        listed = {self._path_below(key, entry.key): entry for page in self.requests.listed(key) for entry in page}
+        listed = {self._path_below(key, entry.key): entry for page in self.listings.pages(key) for entry in page}
         files = [self._listed(name, entry.key, entry.size) for name, entry in listed.items() if name]
         if not files:
             files = [self._listed("", key, self.requests.look(key).size)]
@@ -137,7 +142,7 @@ class S3Store:
         return SavedFile(name, size, 0, None, digest)
 
     def _list_of(self, key: str) -> Dict[str, Listed]:
-        return {entry.key: entry for page in self.requests.listed(key) for entry in page}
+        return {entry.key: entry for page in self.listings.pages(key) for entry in page}
 
     def _save_key(self, path: str) -> str:
         if not split_path(path):
@@ -161,7 +166,7 @@ class S3Store:
         self.requests.create(key, b"probe")
         try:
             folder = self.place.key(TEMPORARY)
-            listed = [entry for page in self.requests.listed(folder) for entry in page]
+            listed = [entry for page in self.listings.pages(folder) for entry in page]
             own = [entry for entry in listed if entry.key == key]
             if not own:
                 raise StoreUnreachable(

@@ -1,96 +1,35 @@
-"""Access to object stores: the one place where a block or the environment becomes the settings of both clients."""
+"""Access to an object store: the one place where endpoint, region and credentials become both clients' settings."""
 
 from __future__ import annotations
 
-import os
+import re
 import threading
 import time
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
 from prefect_dispatch.errors import StoreUnreachable, UsageError
-from prefect_dispatch.format.dataclass import dataclass
-from prefect_dispatch.format.durations import parse_duration
 from prefect_dispatch.format.printable import printable
-from prefect_dispatch.stores.s3_place import SCHEME
+from prefect_dispatch.stores.s3_credentials import Credentials
+from prefect_dispatch.stores.s3_endpoint import amazon_endpoint, check_endpoint, has_proxy
+from prefect_dispatch.stores.s3_http import PlainRequests
+from prefect_dispatch.stores.s3_page import ListingPage, query_of
+from prefect_dispatch.stores.s3_patience import S3Patience
+from prefect_dispatch.stores.s3_redirect import redirect_of
 
 if TYPE_CHECKING:
     from obstore.store import S3Store as Bucket
 
 DEFAULT_REGION = "us-east-1"
-TIMEOUT = "DISPATCH_S3_TIMEOUT"
-"""How long one request may take."""
-RETRY = "DISPATCH_S3_RETRY"
-"""For how long a request that failed is tried again."""
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_REGION = re.compile(r"[A-Za-z0-9._-]+\Z")
 _CONNECT = timedelta(seconds=5)
 _FRESH_SECONDS = 60.0
 """For how long credentials are used before their source is looked at again; a file may be renewed at any time."""
 _NOWHERE = "http://127.0.0.1:1"
 """No proxy listens there. Whatever is not the endpoint's host is sent to it, so that no redirect leads anywhere."""
-_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_FROM_FILES = ("shared-credentials-file", "config-file")
-
-
-class Credentials:
-    """What requests are signed with. Nothing that is printed of it says what it holds.
-
-    Args:
-        key: the access key's id.
-        secret: the secret key.
-        token: the session token of temporary credentials; empty for others.
-    """
-
-    __slots__ = ("key", "secret", "token")
-
-    def __init__(self, key: str, secret: str, token: str = "") -> None:
-        self.key = key
-        self.secret = secret
-        self.token = token
-
-    def __repr__(self) -> str:
-        return "Credentials(…)"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Credentials) and self._all() == other._all()
-
-    def __hash__(self) -> int:
-        return hash(self._all())
-
-    def _all(self) -> Tuple[str, str, str]:
-        return self.key, self.secret, self.token
-
-
-@dataclass(frozen=True)
-class S3Patience:
-    """How long a store is waited for.
-
-    Args:
-        request: how long one request may take.
-        retry: for how long a request that failed is tried again.
-    """
-
-    request: timedelta = timedelta(seconds=30)
-    retry: timedelta = timedelta(seconds=30)
-
-    @classmethod
-    def of_environment(cls, environment: Mapping[str, str]) -> S3Patience:
-        """As the environment says.
-
-        Raises:
-            UsageError: a variable is no duration.
-        """
-        given = {}
-        for name, variable in (("request", TIMEOUT), ("retry", RETRY)):
-            text = environment.get(variable, "")
-            try:
-                given[name] = parse_duration(text) if text else getattr(cls, name)
-            except UsageError as error:
-                raise UsageError(f"{variable}: {error}") from None
-        if not given["request"]:
-            raise UsageError(f"{TIMEOUT} is no time at all; give at least a second")
-        return cls(**given)
 
 
 class S3Access:
@@ -108,7 +47,7 @@ class S3Access:
         patience: how long the server is waited for.
 
     Raises:
-        UsageError: the endpoint is no URL.
+        UsageError: the endpoint is no URL, or the region none.
     """
 
     def __init__(
@@ -121,7 +60,9 @@ class S3Access:
         patience: Optional[S3Patience] = None,
     ) -> None:
         self.region = region or DEFAULT_REGION
-        self.endpoint = check_endpoint(endpoint) if endpoint else _amazon(self.region)
+        if _REGION.match(self.region) is None:
+            raise UsageError(f"region {printable(self.region, 100)!r} is none; write it as in us-east-1")
+        self.endpoint = check_endpoint(endpoint) if endpoint else amazon_endpoint(self.region)
         self.patience = patience or S3Patience()
         self._source = source
         self._authorities = authorities
@@ -130,6 +71,8 @@ class S3Access:
         self._known: Optional[Credentials] = None
         self._known_since = 0.0
         self._filesystem: Optional[Tuple[Credentials, Any]] = None
+        self._stays = False
+        self._plain = PlainRequests(self.patience.request.total_seconds(), authorities, verify)
 
     def __repr__(self) -> str:
         return f"S3Access({self.endpoint!r})"
@@ -142,14 +85,14 @@ class S3Access:
         """
         with self._lock:
             if self._known is None or time.monotonic() - self._known_since > _FRESH_SECONDS:
-                self._known = self._source(False)
+                self._known = _usable(self._source(False))
                 self._known_since = time.monotonic()
             return self._known
 
     def renew(self) -> bool:
         """Look at the source again, after a request was denied. Answers whether it has other credentials by now."""
         with self._lock:
-            before, self._known = self._known, self._source(True)
+            before, self._known = self._known, _usable(self._source(True))
             self._known_since = time.monotonic()
             return self._known != before
 
@@ -158,13 +101,30 @@ class S3Access:
         credentials = self.credentials()
         values = (credentials.key, credentials.secret, credentials.token)
         known = {
-            **dict(zip(_CREDENTIALS, values)),
+            **dict(zip(CREDENTIALS, values)),
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ENDPOINT_URL_S3": self.endpoint,
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
         }
         return {**known, "AWS_CA_BUNDLE": self._authorities} if self._authorities else known
+
+    def require_no_redirect(self, bucket: str) -> None:
+        """Find out, once, that the server does not send its clients to another one.
+
+        Raises:
+            StoreUnreachable: it does.
+            OSError: it did not answer.
+        """
+        if self._stays:
+            return
+        elsewhere = redirect_of(self._plain, f"{self.endpoint}/{bucket}")
+        if elsewhere is not None:
+            raise StoreUnreachable(
+                f"the server at {self.endpoint} sends its clients on to {elsewhere}, where no credentials are sent; if "
+                "that is the right one, name it as the endpoint"
+            )
+        self._stays = True
 
     def bucket(self, name: str, credentials: Credentials) -> Bucket:
         """The client for ledgers. It signs with these credentials for ever."""
@@ -177,8 +137,8 @@ class S3Access:
         if self._authorities:
             with open(self._authorities, "rb") as file:
                 options["root_certificate"] = file.read()
-        if not _has_proxy(self.endpoint):
-            # It follows redirects, with the session token and to any host.
+        if not has_proxy(self.endpoint):
+            # It follows redirects, with the session token and to any host, however late a server begins with them.
             options.update(proxy_url=_NOWHERE, proxy_excludes=urlsplit(self.endpoint).hostname)
         client: Bucket = load_library("obstore.store").S3Store(
             name,
@@ -197,6 +157,29 @@ class S3Access:
             retry_config={"max_retries": 0},
         )
         return client
+
+    def page(self, bucket: str, parameters: Mapping[str, str]) -> ListingPage:
+        """One page of a listing, by neither client.
+
+        Args:
+            bucket: the bucket.
+            parameters: those of ListObjectsV2.
+
+        Raises:
+            Garbled: the answer is no page of a listing.
+            Answered: the server says no.
+            OSError: it does not answer.
+        """
+        auth, request = load_library("botocore.auth"), load_library("botocore.awsrequest")
+        own = self.credentials()
+        signer = auth.S3SigV4Auth(
+            load_library("botocore.credentials").Credentials(own.key, own.secret, own.token or None), "s3", self.region
+        )
+        # Written out, so that what is signed is what is sent, a default port too.
+        host = {"Host": urlsplit(self.endpoint).netloc}
+        signed = request.AWSRequest("GET", f"{self.endpoint}/{bucket}?{query_of(parameters)}", headers=host)
+        signer.add_auth(signed)
+        return ListingPage.read(self._plain.ask("GET", signed.url, dict(signed.headers.items())))
 
     def filesystem(self) -> Any:
         """The s3fs file system for saves; another one when the credentials are others."""
@@ -230,6 +213,21 @@ class S3Access:
             return self._filesystem[1]
 
 
+def _usable(credentials: Credentials) -> Credentials:
+    """Return credentials that a request can carry.
+
+    Raises:
+        StoreUnreachable: they hold what no header may, such as the end of the line of a file that they were read from.
+    """
+    for what, value in (("key", credentials.key), ("secret key", credentials.secret), ("token", credentials.token)):
+        if not (value.isascii() and value.isprintable()):
+            raise StoreUnreachable(
+                f"the {what} of the credentials of S3 holds a character that no request can carry, such as a newline "
+                "at its end; write it anew"
+            )
+    return credentials
+
+
 def load_library(name: str) -> Any:
     """Import a client's library, now that a root needs it.
 
@@ -242,146 +240,3 @@ def load_library(name: str) -> Any:
         raise StoreUnreachable(
             f"a root on S3 needs {error.name or name}, which is not installed here; pip install obstore s3fs"
         ) from None
-
-
-def check_endpoint(endpoint: str) -> str:
-    """Return an endpoint's URL without a '/' at its end.
-
-    Raises:
-        UsageError: it is no URL of a server, or holds credentials.
-    """
-    try:
-        parts = urlsplit(endpoint)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        usable = usable and not (parts.username or parts.password or parts.query or parts.fragment)
-    except ValueError:
-        usable = False
-    if not usable:
-        shown = "it" if "@" in endpoint else printable(repr(endpoint), 200)
-        raise UsageError(f"endpoint: {shown} is no URL of a server; write https://HOST or http://HOST:PORT")
-    return endpoint.rstrip("/")
-
-
-def access_of_environment(environment: Optional[Mapping[str, str]] = None) -> S3Access:
-    """Access by the standard ``AWS_*`` variables, profiles and roles, as botocore looks for them.
-
-    Raises:
-        UsageError: a variable cannot be used.
-    """
-    given = os.environ if environment is None else environment
-    session = _Session(given)
-    region = given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION") or session.setting("region")
-    endpoint = given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or session.setting("endpoint")
-    return S3Access(
-        endpoint,
-        region,
-        session.credentials,
-        given.get("AWS_CA_BUNDLE", ""),
-        patience=S3Patience.of_environment(given),
-    )
-
-
-class _Session:
-    """What botocore finds in the environment, in files and with the machine's own role.
-
-    Keys in the environment come before all else, as with botocore, which then need not be loaded.
-    """
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
-        self._renewing: Any = None
-
-    def credentials(self, again: bool) -> Credentials:
-        key, secret, token = (self._environment.get(name, "") for name in _CREDENTIALS)
-        if key and secret:
-            return Credentials(key, secret, token)
-        found = None if again else self._renewing
-        if found is None:
-            try:
-                found = self._open().get_credentials()
-            except Exception as error:
-                raise StoreUnreachable(f"the credentials of S3 cannot be read: {_kind(error)}; {_WHERE}") from None
-        if found is None:
-            raise StoreUnreachable(f"there are no credentials for S3; {_WHERE}")
-        if found.method not in _FROM_FILES:
-            self._renewing = found
-        try:
-            frozen = found.get_frozen_credentials()
-        except Exception as error:
-            raise StoreUnreachable(f"the credentials of S3 cannot be renewed: {_kind(error)}; {_WHERE}") from None
-        return Credentials(frozen.access_key, frozen.secret_key, frozen.token or "")
-
-    def setting(self, name: str) -> str:
-        """A setting of the profile, where there is one to be read."""
-        given = self._environment
-        if not given.get("AWS_PROFILE") and given.get("AWS_ACCESS_KEY_ID"):
-            return ""
-        try:
-            profile = self._open().get_scoped_config()
-        except Exception:
-            return ""
-        value = profile.get({"region": "region", "endpoint": "endpoint_url"}[name], "")
-        return value if isinstance(value, str) else ""
-
-    def _open(self) -> Any:
-        import botocore.session
-
-        return botocore.session.Session()
-
-
-_WHERE = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, where this runs"
-
-_accesses: Dict[str, S3Access] = {}
-
-
-def use_access(root: str, access: S3Access) -> None:
-    """From now on reach a root, and all below it, by this access, in this process."""
-    _accesses[root.rstrip("/")] = access
-
-
-def variables_for(url: str) -> Dict[str, str]:
-    """The variables by which a job reaches a root as this process does; none where it has the environment's own.
-
-    Raises:
-        StoreUnreachable: there are no credentials.
-    """
-    access = _told_for(url)
-    return {} if access is None else access.variables()
-
-
-def access_for(url: str) -> S3Access:
-    """The access by which a root is reached: the one that was told for it, or for the nearest above; else the
-    environment's.
-
-    Raises:
-        UsageError: the environment cannot be used.
-    """
-    return _told_for(url) or access_of_environment()
-
-
-def _told_for(url: str) -> Optional[S3Access]:
-    place = url.rstrip("/")
-    while len(place) > len(SCHEME):
-        if place in _accesses:
-            return _accesses[place]
-        place = place.rpartition("/")[0]
-    return None
-
-
-def _amazon(region: str) -> str:
-    return f"https://s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
-
-
-def _has_proxy(endpoint: str) -> bool:
-    """Whether requests to an endpoint go through a proxy that the environment names."""
-    from urllib.request import getproxies, proxy_bypass
-
-    parts = urlsplit(endpoint)
-    proxies = getproxies()
-    named = proxies.get(parts.scheme) or proxies.get("all")
-    return bool(named) and not proxy_bypass(parts.hostname or "")
-
-
-def _kind(error: Union[Exception, type]) -> str:
-    """The kind of an error of botocore, whose own text may hold what must not be shown."""
-    return type(error).__name__

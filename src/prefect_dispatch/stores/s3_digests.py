@@ -27,13 +27,14 @@ class Digests:
     tag: str
 
 
-def digests_of(descriptor: int, size: int, part: int) -> Optional[Digests]:
+def digests_of(descriptor: int, size: int, part: int, moving: Callable[[], None] = lambda: None) -> Optional[Digests]:
     """Read a file from its beginning and return its digests; None where it has another size by now.
 
     Args:
         descriptor: the open file, whose position is left alone.
         size: how many bytes it should have.
         part: the size of the parts that it is sent in; 0 for no tag.
+        moving: is called now and then while it is read.
     """
     whole = hashlib.sha256()
     in_one = part == 0 or size < 2 * part
@@ -44,6 +45,7 @@ def digests_of(descriptor: int, size: int, part: int) -> Optional[Digests]:
         block = os.pread(descriptor, most, offset)
         if not block:
             break
+        moving()
         whole.update(block)
         if part:
             if not in_one and offset and offset % part == 0:

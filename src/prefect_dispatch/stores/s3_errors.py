@@ -33,7 +33,30 @@ class Meaning(enum.Enum):
 
 
 class Garbled(Exception):
-    """An answer came, and it is not what the object was created with."""
+    """An answer came, and it is not what was asked for: nobody knows what is there.
+
+    Args:
+        text: what it is instead, in words.
+    """
+
+    def __init__(self, text: str = "what it answered is not what was written there") -> None:
+        super().__init__(text)
+
+
+class Answered(Exception):
+    """A server's answer that is no success.
+
+    Args:
+        status: its status.
+        code: S3's own code in it; empty where there is none.
+        location: where it sends us.
+    """
+
+    def __init__(self, status: int, code: str, location: str = "") -> None:
+        super().__init__(status, code)
+        self.status = status
+        self.code = code
+        self.location = location
 
 
 @dataclass(frozen=True)
@@ -82,7 +105,11 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, _DEFECTS):
         raise error
     if isinstance(error, Garbled):
-        return Failure(Meaning.UNANSWERED, "what it answered is not what was written there")
+        return Failure(Meaning.UNANSWERED, str(error))
+    if isinstance(error, Answered):
+        return _of_answer(error.status, error.code)
+    if is_panic(error):
+        return Failure(Meaning.REFUSED, "its client broke on it")
     text = str(error)
     response = getattr(error.__cause__ or error, "response", None)
     if isinstance(response, dict):
@@ -94,6 +121,11 @@ def failure_of(error: BaseException) -> Failure:
         named = _CODE.search(text)
         return _of_answer(int(found.group(1)), named.group(1) if named is not None else "")
     return Failure(Meaning.UNANSWERED, _describe_silence(error, text))
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is a defect of obstore's own, which Python's ``Exception`` does not cover."""
+    return type(error).__name__ == "PanicException"
 
 
 def _of_answer(status: int, code: str) -> Failure:
@@ -125,6 +157,7 @@ def _describe_silence(error: BaseException, text: str) -> str:
         ("error decoding response body", "its answer broke off"),
         ("end of file before message", "its answer broke off"),
         ("connection closed", "its answer broke off"),
+        ("remote end closed", "its answer broke off"),
     ):
         if word in lower:
             return told

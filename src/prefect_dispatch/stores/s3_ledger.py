@@ -9,6 +9,7 @@ from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.stores.folder import check_name
 from prefect_dispatch.stores.layout import EXEC, META
+from prefect_dispatch.stores.s3_listings import S3Listings
 from prefect_dispatch.stores.s3_place import S3Place, check_key, is_plain, quote, unquote
 from prefect_dispatch.stores.s3_requests import S3Requests
 
@@ -17,13 +18,15 @@ class S3Ledger:
     """One prefix of a bucket; see :class:`~prefect_dispatch.stores.port.Ledger` for the contract.
 
     Args:
-        requests: asks the bucket.
+        requests: asks about the bucket's objects.
+        listings: of the same bucket.
         place: the store's root.
         folder: this ledger's folder, relative to it.
     """
 
-    def __init__(self, requests: S3Requests, place: S3Place, folder: str) -> None:
+    def __init__(self, requests: S3Requests, listings: S3Listings, place: S3Place, folder: str) -> None:
         self._requests = requests
+        self._listings = listings
         self._place = place
         self._folder = folder
         self._key = place.key(folder)
@@ -45,7 +48,7 @@ class S3Ledger:
             return sorted(name for name in self.unordered_names() if name > after)
         names: List[str] = []
         seen = 0
-        for page in self._requests.listed(self._key, behind):
+        for page in self._listings.pages(self._key, behind):
             seen += len(page)
             if most is not None and seen > most:
                 raise StoreError(f"{self._where} holds more than {most:,} entries; find out who makes them")
@@ -55,12 +58,12 @@ class S3Ledger:
     def unordered_names(self) -> List[str]:
         """List the names as the server has them."""
         if self._holds_folders:
-            return self._names_of(self._requests.children(self._key)[0])
-        return self._names_of(self._requests.keys(self._key))
+            return self._names_of(self._listings.children(self._key)[0])
+        return self._names_of(self._listings.keys(self._key))
 
     def strangers(self) -> List[str]:
         """List the folders; a bucket has nothing else that is no object."""
-        return sorted(self._names_of(self._requests.children(self._key)[1]))
+        return sorted(self._names_of(self._listings.children(self._key)[1]))
 
     def remove(self, name: str) -> None:
         """Remove a name, if it is there."""

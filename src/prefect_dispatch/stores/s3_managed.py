@@ -100,7 +100,10 @@ class ManagedStore:
             for name, file in entries
             if file.link is None
         ]
-        sent = S3Mover(self._remote.requests).upload(path, sources, self._report)
+        try:
+            sent = S3Mover(self._remote.requests).upload(path, sources, self._report)
+        except OSError as error:
+            raise StoreError(f"{what} in {self.workplace}: {describe(error)}") from error
         by_path = {file.path: file for file in sent}
         if _is_snapshot(path):
             self._forget(path)

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import errno
 import os
-import time
 from functools import partial
-from typing import Any, Awaitable, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Awaitable, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from prefect_dispatch.errors import Absent, DispatchError, Exists, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.s3_digests import Digests, digests_of, prove
-from prefect_dispatch.stores.s3_errors import Meaning, failure_of
-from prefect_dispatch.stores.s3_requests import S3Requests, Tries
+from prefect_dispatch.stores.s3_errors import Garbled, Meaning, failure_of
+from prefect_dispatch.stores.s3_progress import Progress
+from prefect_dispatch.stores.s3_requests import S3Requests
+from prefect_dispatch.stores.s3_tries import Tries
 from prefect_dispatch.stores.transfer import Direction, Report, Transfer
 
 PART = 16 * 2**20
@@ -30,6 +32,8 @@ _SMALL_AT_ONCE = 8
 _STALLED = 10
 """For how many times the patience of one request a transfer may stand still."""
 _TICK = 0.5
+_OWN_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ENAMETOOLONG)
+"""What no connection to a server fails with: the disk under a file that is read or written here does."""
 
 Opened = Callable[[], int]
 """Opens a file of a save for reading."""
@@ -44,7 +48,8 @@ class S3Mover:
 
     def __init__(self, requests: S3Requests) -> None:
         self._requests = requests
-        self._stall_seconds = _STALLED * requests.access.patience.request.total_seconds()
+        self._bucket = requests.bucket
+        self._stall_seconds = _STALLED * requests.bucket.access.patience.request.total_seconds()
 
     def upload(
         self, path: str, sources: Sequence[Tuple[SavedFile, str, Opened]], report: Report
@@ -61,7 +66,7 @@ class S3Mover:
             Absent: a file is gone, or changed while it was sent.
             StoreError: the server failed; what arrived is nowhere taken for a save.
         """
-        progress = _Progress(Transfer(Direction.UPLOAD, path, 0, sum(file.size for file, _, _ in sources)), report)
+        progress = Progress(Transfer(Direction.UPLOAD, path, 0, sum(file.size for file, _, _ in sources)), report)
 
         async def send(file: SavedFile, key: str, opened: Opened) -> SavedFile:
             descriptor = opened()
@@ -85,19 +90,19 @@ class S3Mover:
             Absent: an object is not there, or is not what its entry says.
             StoreError: the server failed.
         """
-        progress = _Progress(Transfer(Direction.DOWNLOAD, path, 0, sum(file.size for file, _, _ in targets)), report)
+        progress = Progress(Transfer(Direction.DOWNLOAD, path, 0, sum(file.size for file, _, _ in targets)), report)
         works = [(file.size, partial(self._fetch, file, key, target, progress)) for file, key, target in targets]
         self._run(works, progress)
 
-    async def _send(self, descriptor: int, file: SavedFile, key: str, progress: _Progress) -> SavedFile:
+    async def _send(self, descriptor: int, file: SavedFile, key: str, progress: Progress) -> SavedFile:
         part = part_size(file.size)
         loop = asyncio.get_running_loop()
-        digesting = loop.run_in_executor(None, digests_of, descriptor, file.size, part)
+        digesting = loop.run_in_executor(None, digests_of, descriptor, file.size, part, progress.beat)
         place = f"/proc/self/fd/{descriptor}"
 
         async def put(filesystem: Any) -> None:
             reach("s3.send")
-            with progress.of(file.size) as callback:
+            with progress.file() as callback:
                 await filesystem._put_file(
                     place,
                     self._address(key),
@@ -115,10 +120,10 @@ class S3Mover:
         status = os.fstat(descriptor)
         if digests is None or (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
             raise Absent(f"{file.path or 'it'} was written to while it was sent")
-        await loop.run_in_executor(None, self._prove, key, file, digests)
+        await loop.run_in_executor(None, self._prove, key, file, digests, progress)
         return SavedFile(file.path, file.size, file.mtime_ns, None, file.digest, digests.sha256)
 
-    def _prove(self, key: str, file: SavedFile, digests: Digests) -> None:
+    def _prove(self, key: str, file: SavedFile, digests: Digests, progress: Progress) -> None:
         """Find out that the object has the bytes that were read here.
 
         Raises:
@@ -127,20 +132,26 @@ class S3Mover:
         try:
             found = self._requests.look(key)
         except Absent:
-            raise StoreError(f"{self._requests.describe(key)} is not there although it was just created") from None
-        if found.size != file.size or not prove(found.tag, digests, lambda: self._requests.chunks(key)):
-            raise Exists(f"{self._requests.describe(key)} is there with other bytes")
+            raise StoreError(f"{self._bucket.describe(key)} is not there although it was just created") from None
 
-    async def _fetch(self, file: SavedFile, key: str, target: str, progress: _Progress) -> None:
+        def read() -> Iterator[bytes]:
+            for chunk in self._requests.chunks(key, found.size):
+                progress.beat()
+                yield chunk
+
+        if found.size != file.size or not prove(found.tag, digests, read):
+            raise Exists(f"{self._bucket.describe(key)} is there with other bytes")
+
+    async def _fetch(self, file: SavedFile, key: str, target: str, progress: Progress) -> None:
         async def get(filesystem: Any) -> None:
-            with progress.of(file.size) as callback:
+            with progress.file() as callback:
                 await filesystem._get_file(
                     self._address(key), target, callback=callback, chunksize=PART, max_concurrency=_PARTS_AT_ONCE
                 )
 
         for last in (False, True):
             await self._try(get, key, may_exist=False)
-            wrong = await asyncio.get_running_loop().run_in_executor(None, _difference, target, file)
+            wrong = await asyncio.get_running_loop().run_in_executor(None, _difference, target, file, progress.beat)
             if wrong is None:
                 os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
                 return
@@ -149,27 +160,32 @@ class S3Mover:
 
     async def _try(self, move: Callable[[Any], Awaitable[None]], key: str, may_exist: bool) -> None:
         """Move a file, again where it failed and its time is not over."""
-        tries = Tries(self._requests.access)
+        tries = Tries(self._bucket.access)
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await move(self._requests.access.filesystem())
+                await move(self._bucket.access.filesystem())
                 return
             except DispatchError:
                 raise
+            except KeyError as error:
+                # s3fs takes it for granted that an answer which is a success has them.
+                if error.args[:1] not in (("UploadId",), ("ETag",)):
+                    raise
+                failure = failure_of(Garbled(f"it answered without {error.args[0]}"))
             except Exception as error:
+                # s3fs tells what a server answered as an error number too, and what it was made from.
+                if isinstance(error, OSError) and error.errno in _OWN_ERRORS and error.__cause__ is None:
+                    raise
                 failure = failure_of(error)
             if failure.meaning is Meaning.EXISTS and may_exist:
                 return
-            again = failure.meaning in (Meaning.UNANSWERED, Meaning.CONFLICT)
-            if failure.meaning is Meaning.DENIED and await loop.run_in_executor(None, tries.may_renew):
-                continue
-            if not again or not await loop.run_in_executor(None, tries.wait):
-                self._requests.refuse(failure, key)
+            if not await loop.run_in_executor(None, tries.again, failure):
+                self._bucket.refuse(failure, key)
 
-    def _run(self, works: Sequence[Tuple[int, Callable[[], Awaitable[Any]]]], progress: _Progress) -> List[Any]:
+    def _run(self, works: Sequence[Tuple[int, Callable[[], Awaitable[Any]]]], progress: Progress) -> List[Any]:
         """Do all of it in s3fs' own loop, and wait here: what is reported is reported by this thread."""
-        loop = self._requests.access.filesystem().loop
+        loop = self._bucket.access.filesystem().loop
 
         async def all_of_it() -> List[Any]:
             large, small = asyncio.Semaphore(1), asyncio.Semaphore(_SMALL_AT_ONCE)
@@ -198,7 +214,7 @@ class S3Mover:
                 if progress.stands_still_for > self._stall_seconds:
                     raise StoreError(
                         f"{progress.words} stands still since {self._stall_seconds:g}s; whether the server at "
-                        f"{self._requests.access.endpoint} is there is not known, try again"
+                        f"{self._bucket.access.endpoint} is there is not known, try again"
                     )
                 progress.report()
         finally:
@@ -207,7 +223,7 @@ class S3Mover:
         return done
 
     def _address(self, key: str) -> str:
-        return f"{self._requests.bucket}/{key}"
+        return f"{self._bucket.name}/{key}"
 
 
 def part_size(size: int) -> int:
@@ -216,64 +232,7 @@ def part_size(size: int) -> int:
     return max(PART, -(-least // 2**20) * 2**20)
 
 
-class _Progress:
-    """How far a transfer is, added up over its files and parts."""
-
-    def __init__(self, transfer: Transfer, report: Report) -> None:
-        self._transfer = transfer
-        self._report = report
-        self._done = 0
-        self._moved = time.monotonic()
-        self._reported = time.monotonic()
-
-    @property
-    def words(self) -> str:
-        return f"the {self._transfer.direction.value} of {self._transfer.path}"
-
-    @property
-    def stands_still_for(self) -> float:
-        return time.monotonic() - self._moved
-
-    def of(self, size: int) -> _Callback:
-        """What s3fs tells about one file."""
-        return _Callback(self.add)
-
-    def add(self, count: int) -> None:
-        self._done += count
-        self._moved = time.monotonic()
-
-    def report(self, last: bool = False) -> None:
-        now = time.monotonic()
-        if last or now - self._reported >= 1.0:
-            self._reported = now
-            told = self._transfer
-            done = told.total if last else min(self._done, told.total)
-            self._report(Transfer(told.direction, told.path, done, told.total))
-
-
-class _Callback:
-    """What s3fs calls as it moves one file; what a failed try has moved is taken back."""
-
-    def __init__(self, add: Callable[[int], None]) -> None:
-        self._add = add
-        self._count = 0
-
-    def __enter__(self) -> _Callback:
-        return self
-
-    def __exit__(self, kind: object, error: Optional[BaseException], traceback: object) -> None:
-        if error is not None:
-            self._add(-self._count)
-
-    def set_size(self, size: object) -> None:
-        """The size is known already."""
-
-    def relative_update(self, count: int = 1) -> None:
-        self._count += count
-        self._add(count)
-
-
-def _difference(place: str, file: SavedFile) -> Optional[str]:
+def _difference(place: str, file: SavedFile, moving: Callable[[], None]) -> Optional[str]:
     """How a downloaded file differs from its entry."""
     size = os.stat(place).st_size
     if size != file.size:
@@ -282,7 +241,7 @@ def _difference(place: str, file: SavedFile) -> Optional[str]:
         return None
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        digests = digests_of(descriptor, size, 0)
+        digests = digests_of(descriptor, size, 0, moving)
     finally:
         os.close(descriptor)
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,6 +22,7 @@ from prefect_dispatch.model.steps import (
     GiveUp,
     Held,
     NotOpened,
+    Overtaken,
     Poll,
     Requeue,
     Retire,
@@ -38,16 +39,20 @@ from prefect_dispatch.supervisor.reports_view import ReportsView
 from prefect_dispatch.supervisor.root_view import RootView
 from prefect_dispatch.supervisor.stopping import Stopper, notice_for
 from prefect_dispatch.supervisor.submitting import Submitter
+from prefect_dispatch.supervisor.trouble import Tell, Trouble
 
+_ASKS_NOBODY = (Append, Finish, Done, NotOpened)
+"""After these steps nothing more is known of the scheduler."""
 _log = logging.getLogger(__name__)
-
-Tell = Callable[[str], None]
-"""Tells a person of what is being waited out."""
 
 
 def warn(trouble: str) -> None:
-    """Write it into the log."""
+    """Write what is wrong with a record into the log."""
     _log.warning("%s", trouble, extra={"action": "record.trouble"})
+
+
+def _warn_of_scheduler(trouble: str) -> None:
+    _log.warning("%s", trouble, extra={"action": "scheduler.trouble"})
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ class Supervisor:
         root: the lineage's checkpoint root; None where this process cannot reach it.
         clock: the clock.
         reports: what helpers left beside the record, for where the root cannot tell.
+        generation: the one that scheduler and root are those of; once a newer one is open, nothing is done for the
+            lineage but what its own calls owe. None where they are those of every generation.
     """
 
     def __init__(
@@ -88,13 +95,18 @@ class Supervisor:
         root: RootView | None,
         clock: Clock,
         reports: ReportsView | None = None,
+        generation: int | None = None,
     ) -> None:
         self._access = Access(record, scheduler, root, clock, OwnTime(clock), reports)
         self._observer = Observer(self._access)
         self._stopper = Stopper(self._access, self._observer)
         self._submitter = Submitter(self._access, self._stopper)
+        self._generation = generation
         self._last: LineageState | None = record.last
-        self._away = False
+        self._could_read = True
+        self._record_trouble = Trouble(record.lineage)
+        self._ends_behind: int | None = None
+        self._scheduler_trouble = Trouble(record.lineage)
 
     @property
     def lineage(self) -> str:
@@ -130,7 +142,7 @@ class Supervisor:
         """Read the record and fold it, without taking a step; a record that has gone away is waited for.
 
         Args:
-            tell: told once of a record that is away.
+            tell: told once of a record that cannot be used, again where the reason changes, and when it is over.
 
         Raises:
             StoreUnreachable: the record could never be read.
@@ -138,7 +150,7 @@ class Supervisor:
         """
         while True:
             try:
-                return await self._refresh()
+                return await self._refresh(tell)
             except (StoreError, StoreUnreachable) as error:
                 await self._wait_until_back(error, tell)
 
@@ -148,7 +160,13 @@ class Supervisor:
 
     def due(self, state: LineageState) -> Step:
         """What is due for a state that was read, by this process's own time."""
-        return next_step(self._access.time.of(state), self._access.time.now(), self.capabilities)
+        return self._due(self._access.time.of(state))
+
+    def _due(self, state: LineageState) -> Step:
+        """What is due for a state in this process's own time. A step's submissions are those of that very state."""
+        if self._generation is not None and state.generation > self._generation:
+            return Overtaken(generation=state.generation)
+        return next_step(state, self._access.time.now(), self.capabilities)
 
     async def advance(self) -> Advanced:
         """Take the one step that is due.
@@ -164,7 +182,7 @@ class Supervisor:
         except (StoreError, StoreUnreachable) as error:
             if self._last is None:
                 raise
-            self._note_away(error, warn)
+            self._note_trouble(error, warn)
             return Advanced(self._last, Poll(why="the record to be reachable"), False, None, str(error))
 
     async def _advance(self) -> Advanced:
@@ -172,7 +190,7 @@ class Supervisor:
         self._access.record.require_writable()
         own = self._access.time
         state = own.of(before)
-        step = next_step(state, own.now(), self.capabilities)
+        step = self._due(state)
         trouble = ""
         try:
             await self._do(state, step)
@@ -181,38 +199,41 @@ class Supervisor:
             _log.debug("%s: another supervisor was faster", self.lineage, extra={"action": "append.lost"})
         except SchedulerError as error:
             trouble = str(error)
-            _log.warning("%s: %s", self.lineage, error, extra={"action": "scheduler.trouble"})
+        if trouble or not isinstance(step, _ASKS_NOBODY):
+            self._scheduler_trouble.note(trouble, _warn_of_scheduler)
         after = await self._refresh()
         wake_at = own.wall(step.wake_at) if isinstance(step, Poll) and step.wake_at is not None else None
         return Advanced(after, step, after.seq > before.seq, wake_at, trouble)
 
-    async def _refresh(self) -> LineageState:
+    async def _refresh(self, tell: Tell = warn) -> LineageState:
+        self._could_read = False
         self._last = await self._access.refresh()
-        self._away = False
+        self._could_read = True
+        # What can be read may still take no facts: that is over when somebody has appended one.
+        if self._ends_behind is None or self._last.seq > self._ends_behind:
+            self._record_trouble.end(tell)
         return self._last
 
-    def _note_away(self, error: StoreError | StoreUnreachable, tell: Tell) -> None:
-        """A record that is away is told of once, and then again only when it has been back."""
-        if not self._away:
-            self._away = True
-            tell(f"{self.lineage}: {error}")
+    def _note_trouble(self, error: StoreError | StoreUnreachable, tell: Tell) -> None:
+        self._ends_behind = self._last.seq if self._could_read and self._last is not None else None
+        self._record_trouble.note(str(error), tell)
 
     async def _wait_until_back(self, error: StoreError | StoreUnreachable, tell: Tell) -> None:
-        """A record that cannot be reached for a while stops nothing: the job goes on, and so do we when it is back."""
+        """A record that cannot be used for a while stops nothing: the job goes on, and so do we when it can."""
         if self._last is None:
             raise error
-        self._note_away(error, tell)
+        self._note_trouble(error, tell)
         await self.clock.sleep(self.capabilities.poll_interval.total_seconds())
 
     async def append(self, fact: Fact, tell: Tell = warn) -> LineageState:
-        """Append a fact of this process's own that holds whatever was appended meanwhile.
+        """Append a fact of this process's own, to its own generation, that holds whatever was appended meanwhile.
 
         A record that has gone away is waited for. If a store failed so that nobody knows whether the fact is there, it
         may be appended twice.
 
         Args:
             fact: the fact.
-            tell: told once of a record that is away.
+            tell: told once of a record that cannot be used, again where the reason changes, and when it is over.
 
         Raises:
             StoreUnreachable: the record could never be read.
@@ -220,8 +241,8 @@ class Supervisor:
         """
         while True:
             try:
-                await self._access.append(fact)
-                return await self._refresh()
+                await self._access.append(fact, self._generation)
+                return await self._refresh(tell)
             except Exists:
                 await self.read(tell)
             except (StoreError, StoreUnreachable) as error:
@@ -251,7 +272,7 @@ class Supervisor:
                 await self._finish(state, step)
             case Done():
                 await asyncio.to_thread(self._access.record.settle_index)
-            case NotOpened():
+            case Overtaken() | NotOpened():
                 pass
 
     async def _poll(self, state: LineageState, step: Poll) -> None:
@@ -262,7 +283,10 @@ class Supervisor:
                 await self._stopper.ask_to_stop(submission, notice_for(state, submission))
         for submission in step.find:
             with _collected(troubles):
-                await self._observer.find(state, submission)
+                await self._observer.find(state, submission, submission in (*step.needs, state.newest))
+        for submission in step.retire:
+            with _collected(troubles):
+                await self._stopper.retire(state, submission)
         with _collected(troubles):
             await self._observer.observe(state, step.observe)
             await self._observer.hold_if_unknown(state, step.needs)

@@ -45,4 +45,4 @@ def supervisor_of(record: Record, state: LineageState, clock: Clock) -> Supervis
         raise LineageError(f"lineage {record.lineage!r} was never opened; submit a job for it")
     reports = ReportsView(open_store(join_root(state.opened.record_root, record.lineage)))
     scheduler = scheduler_of(state.opened.scheduler)
-    return Supervisor(record, scheduler, root_view_of(record.lineage, state), clock, reports)
+    return Supervisor(record, scheduler, root_view_of(record.lineage, state), clock, reports, state.generation)

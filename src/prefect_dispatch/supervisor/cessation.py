@@ -30,7 +30,7 @@ AT_A_TIME = 128
 """So many holds are asked about at once."""
 READERS = 8
 """So many records are read and written at once."""
-MOST_DETAIL = 300
+MAX_DETAIL = 300
 CLOCK_SKEW: timedelta = Capabilities.model_fields["clock_skew"].default
 """How far the clocks of pollers may be apart where nobody says otherwise."""
 
@@ -107,9 +107,9 @@ async def ask_about_holds(
 def ended_object(lineage: str, state: LineageState) -> EndedObject | None:
     """What the open hold is about, as a signal is asked; None where no object is known."""
     opened = state.hold.opened if state.hold is not None else None
-    if opened is None or opened.object is None or opened.n is None or opened.restart is None:
+    if opened is None or opened.object is None or opened.restart is None:
         return None
-    submission = state.submission(state.generation, opened.n)
+    submission = state.submission_of(opened.object)
     if submission is None:
         return None
     run = next((each for each in submission.executions if each.restart == opened.restart), None)
@@ -134,6 +134,11 @@ async def ask(signal: CessationSignal, ended: EndedObject, within: timedelta) ->
     except Exception as error:
         # It is a site's own code: whatever it raises, the holds of others are asked about.
         return CessationAnswer("unknown", f"{type(error).__name__}: {error}")
+
+
+def _harmless(answer: CessationAnswer) -> CessationAnswer:
+    """An answer whose words are one line of a bounded length, whatever the site's code wrote."""
+    return CessationAnswer(answer.answer, printable(" ".join(answer.detail.split()), MAX_DETAIL))
 
 
 class _Poll:
@@ -171,7 +176,7 @@ class _Poll:
         signal = self._signal_of(state) if lifted is None and ended is not None and not state.hold.ceased else None
         if signal is None or ended is None:
             return Polled(lineage, hold, None, lifted)
-        answer = await ask(signal, ended, self._within)
+        answer = _harmless(await ask(signal, ended, self._within))
         return Polled(lineage, hold, answer, await self._here(lambda: self._take(hold, ended, answer)))
 
     async def _here(self, work: Callable[[], T]) -> T:
@@ -184,12 +189,7 @@ class _Poll:
 
     def _take(self, hold: str, ended: EndedObject, answer: CessationAnswer) -> LiftedBy | None:
         """Record an answer, right behind what was read before it was asked for, or not at all; then what follows."""
-        fact = Cessation(
-            hold=hold,
-            object=ended.object,
-            answer=answer.answer,
-            detail=printable(" ".join(answer.detail.split()), MOST_DETAIL),
-        )
+        fact = Cessation(hold=hold, object=ended.object, answer=answer.answer, detail=answer.detail)
         state = self._record.known
         if state.hold is not None and is_news(state.hold, fact, self._clock.now()):
             try:

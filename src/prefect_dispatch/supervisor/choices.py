@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from prefect_dispatch.errors import Exists, LineageError, MalformedName
-from prefect_dispatch.format.publication import Publication
+from prefect_dispatch.errors import Exists, LineageError
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.facts import (
     HoldLifted,
@@ -20,6 +19,7 @@ from prefect_dispatch.model.next_step import next_step
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.model.steps import Append
 from prefect_dispatch.supervisor.assemble import root_view_of
+from prefect_dispatch.supervisor.named_save import require_published
 from prefect_dispatch.supervisor.record import Record
 
 REOPENABLE = (Outcome.HOLD_EXPIRED, Outcome.STOPPED, Outcome.FAILED)
@@ -57,7 +57,9 @@ def run_again(record: Record, hold: str | None = None, *, who: str, note: str = 
     return _answer(record, hold, Resolution.RUN_AGAIN, None, who, note)
 
 
-def stop(record: Record, hold: str | None = None, *, who: str, note: str = "") -> LineageState:
+def stop(
+    record: Record, hold: str | None = None, *, who: str, note: str = "", carrier: str | None = None
+) -> LineageState:
     """Answer a hold: end the job. It counts also where a signal was faster, whatever followed from that.
 
     Args:
@@ -65,11 +67,13 @@ def stop(record: Record, hold: str | None = None, *, who: str, note: str = "") -
         hold: the hold that is answered, as it was shown; the one that is open now where None.
         who: the person.
         note: why, for the record.
+        carrier: the flow run in which it was asked for; it counts only while that one carries the lineage.
 
     Raises:
-        LineageError: that hold does not wait for an answer; the text says what became of it. Nothing was changed.
+        LineageError: that hold does not wait for an answer, or another run carries the lineage; the text says what
+            became of it. Nothing was changed.
     """
-    return _answer(record, hold, Resolution.STOP, None, who, note)
+    return _answer(record, hold, Resolution.STOP, None, who, note, carrier)
 
 
 def continue_from(
@@ -88,7 +92,7 @@ def continue_from(
         LineageError: there is no such publication, or this process cannot see whether there is; or that hold does not
             wait for an answer. Nothing was changed.
     """
-    _require_publication(record, publication)
+    require_published(record.lineage, root_view_of(record.lineage, record.refresh()), publication)
     return _answer(record, hold, Resolution.CONTINUE_FROM, publication, who, note)
 
 
@@ -128,7 +132,7 @@ def reopen(record: Record, *, who: str, note: str = "") -> LineageState:
         if state.finished.outcome not in REOPENABLE:
             raise LineageError(
                 f"lineage {record.lineage!r} is finished ({state.finished.outcome}), which cannot be reopened; "
-                "give a new run a lineage name of its own"
+                "have a new run supersede it, or give that one a lineage name of its own"
             )
         try:
             reopened = record.append(Reopened(who=who, after=state.finished.outcome, note=note))
@@ -149,13 +153,21 @@ def _hold_at_once(record: Record, state: LineageState) -> LineageState:
 
 
 def _answer(
-    record: Record, hold: str | None, resolution: Resolution, base: str | None, who: str, note: str
+    record: Record,
+    hold: str | None,
+    resolution: Resolution,
+    base: str | None,
+    who: str,
+    note: str,
+    carrier: str | None = None,
 ) -> LineageState:
     """Append a person's word right behind what was read. Whoever is second is told of the first one's answer."""
     while True:
         state = record.refresh()
         record.require_writable()
         waiting = awaiting(state)
+        if carrier is not None and state.carried_by != carrier:
+            raise LineageError(f"lineage {record.lineage!r} is carried by {state.carried_by} now, and not by {carrier}")
         if hold is None:
             if waiting is None:
                 raise LineageError(f"lineage {record.lineage!r} is not held; there is nothing to answer")
@@ -194,19 +206,3 @@ def _what_became_of(record: Record, hold: str, waiting: HoldOpened | None, asked
     by = f"{last.who or 'a person'}" if last.lifted_by is LiftedBy.PERSON else f"the {last.lifted_by}"
     same = " already" if last.resolution is asked else ""
     return f"hold {hold!r} of {record.lineage!r} was answered{same}, by {by}: {_WORDS[last.resolution]}{now}"
-
-
-def _require_publication(record: Record, name: str) -> None:
-    try:
-        publication = Publication.parse(name)
-    except MalformedName as error:
-        raise LineageError(f"{error}; give a name as dispatch-job list prints it") from None
-    state = record.refresh()
-    view = root_view_of(record.lineage, state)
-    known = view.publications() if view is not None else None
-    if known is None:
-        root = state.opened.root if state.opened is not None else "its root"
-        why = "; ".join(view.faults) if view is not None and view.faults else f"{root} cannot be seen"
-        raise LineageError(f"whether {name} is published cannot be told from here: {why}")
-    if publication not in known:
-        raise LineageError(f"{name} is not published in the root of {record.lineage!r}; see dispatch-job list")

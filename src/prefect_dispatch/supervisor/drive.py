@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from prefect_dispatch.model.state import Execution, Landing, LineageState, SubmissionState
-from prefect_dispatch.model.steps import Append, Done, Finish, Held
-from prefect_dispatch.supervisor.advance import Advanced, Supervisor, Tell, warn
+from prefect_dispatch.model.steps import Append, Done, Finish, Held, Overtaken
+from prefect_dispatch.supervisor.advance import Advanced, Supervisor, warn
+from prefect_dispatch.supervisor.trouble import Tell
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,14 @@ class TakenOver:
     by: str
 
 
-Happening = ExecutionOver | JobHeld | JobOver | TakenOver
+@dataclass(frozen=True)
+class JobSuperseded:
+    """A newer generation took the place of the one that was driven; nothing more is to be done for that one here."""
+
+    state: LineageState
+
+
+Happening = ExecutionOver | JobHeld | JobOver | TakenOver | JobSuperseded
 
 
 async def drive(
@@ -51,13 +59,13 @@ async def drive(
     after_each: Callable[[Advanced], Awaitable[None]],
     tell: Tell = warn,
 ) -> Happening:
-    """Advance until the execution that is current ends, or the job is held, finished or carried by somebody else.
+    """Advance until the execution that is current ends, or the job is held, finished, superseded or carried elsewhere.
 
     Args:
         supervisor: advances the lineage.
         carrier: the flow run in whose name this is done; None to go on whoever carries it.
         after_each: told of each advance, for progress.
-        tell: told of a record that is away when this begins.
+        tell: told of a record that cannot be read when this begins.
     """
     over_before = _count_over(await supervisor.read(tell))
     while True:
@@ -68,6 +76,8 @@ async def drive(
             # It ends no earlier: nobody else would look for what its own late call may have started.
             await supervisor.clock.sleep(_pause(supervisor, advanced))
             continue
+        if isinstance(supervisor.due(state), Overtaken):
+            return JobSuperseded(state)
         if carrier is not None and state.carried_by not in (None, carrier):
             return TakenOver(state, str(state.carried_by))
         due = supervisor.due(state)

@@ -123,7 +123,8 @@ class Observer:
             word = await asyncio.to_thread(self._access.reports.last_word, submission.attempt(ended.restart))
         suspended = state.stop is not None and state.stop.intent == "suspend" and submission is state.newest
         cause = cause_of(ended, word, suspended)
-        too_long = state.opened is not None and pending_too_long(state.opened, submission, self._access.time.now())
+        opened = state.opened if submission.generation == state.generation else None
+        too_long = opened is not None and pending_too_long(opened, submission, self._access.time.now())
         if cause is Cause.STOPPED and too_long:
             cause = Cause.NO_CAPACITY
         told = (str(ended.exit) if ended.exit else "", ended.evidence, word.detail if word is not None else "", *notes)
@@ -141,8 +142,11 @@ class Observer:
             submission.generation,
         )
 
-    async def find(self, state: LineageState, submission: SubmissionState) -> None:
-        """Look for an object by its token. A no is worth what it was when it was asked for."""
+    async def find(self, state: LineageState, submission: SubmissionState, needed: bool) -> None:
+        """Look for an object by its token. A no is worth what it was when it was asked for.
+
+        Where the scheduler cannot tell, a person is asked; but not about one that nothing waits for.
+        """
         bounds, time = self._access.scheduler.capabilities, self._access.time
         seen_at = time.seen(("intent", submission.generation, submission.n))
         # Not by ``give_up_at``: its author's clock may be ahead of this one, or behind.
@@ -154,7 +158,7 @@ class Observer:
             person_knows = state.lifted_hold is not None and state.lifted_hold.token == submission.token
             if intended and person_knows and not may_land:
                 await self._access.append(Abandoned(n=submission.n), submission.generation)
-            elif intended and not person_knows and state.hold is None:
+            elif intended and needed and not person_knows and state.hold is None:
                 held = ambiguous_hold(state, submission, str(error))
                 await self._access.append(held.fact, held.generation)
             return

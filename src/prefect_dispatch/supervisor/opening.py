@@ -5,23 +5,25 @@ from __future__ import annotations
 import getpass
 import logging
 import os
-from pathlib import Path
 
-from prefect_dispatch.errors import Exists, LineageError, SpecError, StoreUnreachable
-from prefect_dispatch.model.facts import Finished, Opened
+from prefect_dispatch.errors import Exists, LineageError, StoreUnreachable
+from prefect_dispatch.model.facts import Opened
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.state import Hold, LineageState
-from prefect_dispatch.schedulers.registry import job_refusal
+from prefect_dispatch.supervisor.acceptable import check_acceptable
 from prefect_dispatch.supervisor.identity import identity_of
 from prefect_dispatch.supervisor.places import check_reachable, open_lineage_root, root_visible
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.superseding import supersede
 
 _log = logging.getLogger(__name__)
 
 
 def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
     """Open a lineage with a job, or join it where it is open with the same job.
+
+    Where it is finished and the job says ``on_finished: supersede``, its next generation begins.
 
     Idempotent, and safe when several do it at once: one append decides.
 
@@ -47,10 +49,14 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
         state = record.refresh()
         record.require_writable()
         if state.opened is not None:
-            if state.finished is not None:
-                record.settle_index()
-            _check_same(record.lineage, state.opened, state.finished, job)
-            return state
+            if state.finished is None:
+                _check_same(record.lineage, state.opened, job)
+                return state
+            record.settle_index()
+            begun = _begin_next(record, state, job, plan)
+            if begun is not None:
+                return begun
+            continue
         check_acceptable(job)
         _refuse_second_record(record, job)
         identity = identity_of(job)
@@ -104,20 +110,6 @@ def _prepare_root(record: Record, job: ResolvedJob) -> bool:
     return True
 
 
-def check_acceptable(job: ResolvedJob) -> None:
-    """Find out, before anything is written, that the job's scheduler would take it and that its stores can be used.
-
-    Raises:
-        SpecError: it would not; the text names the field.
-        StoreUnreachable: a root is not there and cannot be made; where the record has a root of its own, that one.
-    """
-    check_reachable(job.record_root)
-    check_reachable(job.root, may_be_away=job.record_root != job.root)
-    refusal = job_refusal(job.scheduler, job.spec, Path(job.workdir))
-    if refusal is not None:
-        raise SpecError(refusal)
-
-
 def require_held(record: Record, meant: str = "") -> Hold:
     """The open hold of a lineage.
 
@@ -147,18 +139,37 @@ def owner() -> str:
         return str(os.getuid())
 
 
-def _check_same(lineage: str, opened: Opened, finished: Finished | None, job: ResolvedJob) -> None:
-    if finished is not None:
+def _begin_next(record: Record, state: LineageState, job: ResolvedJob, plan: Plan) -> LineageState | None:
+    """Begin the next generation of a finished lineage, if the job says so; None where somebody else was faster."""
+    if job.spec.on_finished != "supersede":
+        outcome = state.finished.outcome if state.finished is not None else ""
         raise LineageError(
-            f"lineage {lineage!r} is finished ({finished.outcome}); give the new run a lineage name of its own"
+            f"lineage {record.lineage!r} is finished ({outcome}); give the new run a lineage name of its own, or begin "
+            f"the next generation: prefect-dispatch supersede {record.lineage} JOB, or say on_finished: supersede"
         )
+    note = "the lineage was finished, and the job says on_finished: supersede"
+    try:
+        return supersede(record, job, plan, who=owner(), note=note, meant=state.generation)
+    except LineageError:
+        if record.refresh().generation == state.generation:
+            raise
+        return None
+
+
+def differences(opened: Opened, job: ResolvedJob) -> list[str]:
+    """The fields in which a job differs from the one that a generation was opened with."""
     fields = list(opened.spec.differences(job.spec))
     for name in ("workdir", "root"):
         if getattr(opened, name) != getattr(job, name) and name not in fields:
             fields.append(name)
+    return fields
+
+
+def _check_same(lineage: str, opened: Opened, job: ResolvedJob) -> None:
+    fields = differences(opened, job)
     if fields:
         raise LineageError(
             f"lineage {lineage!r} is open with another spec: {', '.join(fields)} differ; "
-            "submit the spec that it was opened with, or give the new one a lineage name of its own; "
-            "to supersede it is not in this version"
+            "submit the spec that it was opened with, give the new one a lineage name of its own, or have it take this "
+            f"one's place: prefect-dispatch supersede {lineage} JOB"
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from prefect_dispatch.errors import StoreError, StoreUnreachable
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.trouble import Tell, Trouble
 
 PAUSE_SECONDS = 1.0
 
@@ -17,17 +18,15 @@ class PatientReader:
 
     Args:
         record: the record.
-        tell: told once of each time that it is away.
+        tell: told once of each time that it is away, again where the reason changes, and when that is over.
         sleep: waits for some seconds.
     """
 
-    def __init__(
-        self, record: Record, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, record: Record, tell: Tell, sleep: Callable[[float], None] = time.sleep) -> None:
         self._record = record
         self._tell = tell
         self._sleep = sleep
-        self._away = False
+        self._trouble = Trouble()
 
     def read(self) -> LineageState:
         """What the record comes to; while it is away, what it came to last.
@@ -41,17 +40,15 @@ class PatientReader:
         except (StoreError, StoreUnreachable) as error:
             if self._record.last is None:
                 raise
-            if not self._away:
-                self._tell(str(error))
-            self._away = True
+            self._trouble.note(str(error), self._tell)
             return self._record.last
-        self._away = False
+        self._trouble.end(self._tell)
         return state
 
     def wait(self) -> LineageState:
         """What the record comes to, once it can be read; errors as for :meth:`read`."""
         state = self.read()
-        while self._away:
+        while self._trouble.lasts:
             self._sleep(PAUSE_SECONDS)
             state = self.read()
         return state

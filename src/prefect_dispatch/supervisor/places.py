@@ -99,6 +99,11 @@ def open_polls(record_root: str) -> Ledger:
     return open_store(check_root(record_root)).ledger(".dispatch/polls")
 
 
+def open_beats(record_root: str) -> Ledger:
+    """The ledger in which processes that carry lineages give their signs of life."""
+    return open_store(check_root(record_root)).ledger(".dispatch/beats")
+
+
 def open_record(record_root: str, lineage: str, clock: Clock, writer: str | None = None) -> Record:
     """A lineage's record."""
     store = open_store(join_root(check_root(record_root), check_lineage(lineage)))

@@ -9,6 +9,7 @@ from prefect_dispatch.errors import Absent, DispatchError, Exists
 from prefect_dispatch.supervisor.places import open_polls
 
 POLL_CESSATION = "cessation"
+RECONCILE = "reconcile"
 _DIGITS = 20
 
 

@@ -12,7 +12,7 @@ from prefect_dispatch.model.facts import Opened
 from prefect_dispatch.model.state import SubmissionState
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.stores.opening import is_url
-from prefect_dispatch.stores.s3_access import variables_for
+from prefect_dispatch.stores.s3_accesses import variables_for
 
 
 def secrets_of(opened: Opened) -> Mapping[str, str]:

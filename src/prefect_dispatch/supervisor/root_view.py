@@ -13,6 +13,7 @@ from prefect_dispatch.model.classify import LastWord
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.pin import Pin
 from prefect_dispatch.stores.published import list_publications
+from prefect_dispatch.stores.verdict import Judge, Verdict
 from prefect_dispatch.supervisor.attempt_view import AttemptView, Progress
 from prefect_dispatch.supervisor.final_save import FinalSave, find_final_save
 from prefect_dispatch.supervisor.root_look import MOST_NAMES, RootLook
@@ -42,6 +43,10 @@ class RootView:
     def publications(self) -> list[Publication] | None:
         """All publications, in order."""
         return self._look.ask(lambda: list_publications(self._root.store, MOST_NAMES))
+
+    def verdict(self, publication: Publication, below: Epoch) -> Verdict | None:
+        """Whether a save is whole, and can be of an execution before an epoch."""
+        return self._look.ask(lambda: Judge(self._root.store, below).judge(publication))
 
     def published(self, generation: int) -> int | None:
         """How many publications a generation has."""

@@ -10,7 +10,7 @@ from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.record import Record
 
 
-def ask_to_stop(record: Record, *, who: str, note: str = "") -> LineageState:
+def ask_to_stop(record: Record, *, who: str, note: str = "", carrier: str | None = None) -> LineageState:
     """Ask for a job's end, whatever state it is in. Idempotent: a second request changes nothing.
 
     It reaches also what is on its way to the scheduler, and wins over an open hold and over a suspension.
@@ -19,32 +19,39 @@ def ask_to_stop(record: Record, *, who: str, note: str = "") -> LineageState:
         record: the lineage's.
         who: the person.
         note: why, for the record.
+        carrier: the flow run in which it was asked for; it counts only while that one carries the lineage.
 
     Raises:
-        LineageError: the lineage was never opened, or is over. Nothing was changed.
+        LineageError: the lineage was never opened, is over, or carried by another run. Nothing was changed.
     """
-    return _ask(record, "abandon", who, note)
+    return _ask(record, "abandon", who, note, carrier)
 
 
-def ask_to_suspend(record: Record, *, who: str, note: str = "") -> LineageState:
+def ask_to_suspend(record: Record, *, who: str, note: str = "", carrier: str | None = None) -> LineageState:
     """Ask a job to save and exit; then it is held until a person has it run again. Idempotent.
 
     Args:
         record: the lineage's.
         who: the person.
         note: why, for the record.
+        carrier: the flow run in which it was asked for; it counts only while that one carries the lineage.
 
     Raises:
-        LineageError: the lineage was never opened, is over, held already, or being stopped. Nothing was changed.
+        LineageError: the lineage was never opened, is over, held already, being stopped, or carried by another run.
+            Nothing was changed.
     """
-    return _ask(record, "suspend", who, note)
+    return _ask(record, "suspend", who, note, carrier)
 
 
-def _ask(record: Record, intent: Literal["abandon", "suspend"], who: str, note: str) -> LineageState:
+def _ask(
+    record: Record, intent: Literal["abandon", "suspend"], who: str, note: str, carrier: str | None
+) -> LineageState:
     while True:
         state = record.refresh()
         record.require_writable()
         _require_open(record.lineage, state)
+        if carrier is not None and state.carried_by != carrier:
+            raise LineageError(f"lineage {record.lineage!r} is carried by {state.carried_by} now, and not by {carrier}")
         if intent == "suspend":
             _require_running(record.lineage, state)
         if state.stop is not None and state.stop.intent == intent:

@@ -66,6 +66,14 @@ class Announcer:
         payload = {"outcome": str(finished.outcome), "detail": finished.detail}
         self._tell(EventName.FINISHED, f"{state.generation} {state.finished_at}", payload)
 
+    def settled(self, state: LineageState) -> None:
+        """What a person asked for has come about, without a run that would tell of it."""
+        self.ended(state)
+        if state.hold is not None:
+            self.held(state.hold.opened)
+        if state.finished is not None:
+            self.finished(state, state.finished)
+
     def _tell(self, name: EventName, what: str, payload: Mapping[str, str]) -> None:
         emit_event(
             event=name.value,

@@ -16,11 +16,21 @@ from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.advance import Advanced, Supervisor
-from prefect_dispatch.supervisor.drive import ExecutionOver, Happening, JobHeld, JobOver, TakenOver, drive
+from prefect_dispatch.supervisor.drive import (
+    ExecutionOver,
+    Happening,
+    JobHeld,
+    JobOver,
+    JobSuperseded,
+    TakenOver,
+    drive,
+)
+from prefect_dispatch.supervisor.trouble import Tell, Trouble
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.progress_report import ProgressReport
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_execution
+from prefect_dispatch.tasks.resuming import SUPERSEDED, superseded_words
 
 
 def retries_for(state: LineageState) -> int:
@@ -63,39 +73,41 @@ async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporte
     """
     logger = get_run_logger()
     progress = ProgressReport(supervisor)
-    troubles: set[str] = set()
+    trouble, faults = Trouble(), set[str]()
+
+    def teller(action: str) -> Tell:
+        return lambda text: logger.warning("%s", text, extra={"action": action})
 
     async def after_each(advanced: Advanced) -> None:
-        faults = supervisor.root.faults if supervisor.root is not None else ()
-        told = [(advanced.trouble, "advance.trouble"), *((fault, "root.trouble") for fault in faults)]
-        for trouble, action in told:
-            if trouble and trouble not in troubles:
-                troubles.add(trouble)
-                logger.warning("%s", trouble, extra={"action": action})
+        trouble.note(advanced.trouble, teller("advance.trouble"))
+        for fault in supervisor.root.faults if supervisor.root is not None else ():
+            if fault not in faults:
+                faults.add(fault)
+                teller("root.trouble")(fault)
         reporter.soon("progress", progress.update(advanced.state))
 
-    def tell(trouble: str) -> None:
-        logger.warning("%s", trouble, extra={"action": "record.trouble"})
-
-    happening = await drive(supervisor, carrier=carrier, after_each=after_each, tell=tell)
+    happening = await drive(supervisor, carrier=carrier, after_each=after_each, tell=teller("record.trouble"))
     reporter.soon("last progress", progress.update(happening.state, last=True))
     _announce(announcer, happening)
     epoch, number = _epoch_of(happening), _try_number()
-    reporter.soon(f"try {number}", report_execution(supervisor, epoch, number))
+    if not isinstance(happening, JobSuperseded):
+        reporter.soon(f"try {number}", report_execution(supervisor, epoch, number))
     match happening:
         case ExecutionOver():
             text = _describe(happening)
             logger.info("%s", text, extra={"action": "execution.ended"})
             raise AnotherExecution(text)
-        case JobHeld() | JobOver() | TakenOver():
+        case JobHeld() | JobOver() | TakenOver() | JobSuperseded():
             return state_of(happening)
 
 
-def state_of(happening: JobHeld | JobOver | TakenOver) -> State[Any]:
+def state_of(happening: JobHeld | JobOver | TakenOver | JobSuperseded) -> State[Any]:
     """What the task's state tells: it is the job's, so that a program that failed is not shown as completed."""
     match happening:
         case TakenOver():
             return Cancelled(name="HandedOver", message=f"flow run {happening.by} carries on", data=happening)
+        case JobSuperseded():
+            return Cancelled(name=SUPERSEDED, message=superseded_words(happening.state), data=happening)
         case JobHeld():
             hold = happening.state.hold
             return Cancelled(name="Held", message=hold.opened.why if hold is not None else "", data=happening)
@@ -111,6 +123,8 @@ def state_of(happening: JobHeld | JobOver | TakenOver) -> State[Any]:
 
 def _announce(announcer: Announcer, happening: Happening) -> None:
     state = happening.state
+    if isinstance(happening, JobSuperseded):
+        return
     if not isinstance(happening, TakenOver):
         announcer.ended(state)
     if isinstance(happening, JobHeld) and state.hold is not None:

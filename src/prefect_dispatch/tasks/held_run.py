@@ -16,6 +16,8 @@ from prefect.input import RunInput, keyset_from_paused_state
 from prefect.input.actions import acreate_flow_run_input, aread_flow_run_input
 from prefect.states import Paused, Suspended
 
+from prefect_dispatch.failpoints import reach
+
 HELD_TAG = "held"
 PAUSE_BEYOND = timedelta(days=2)
 """How long after a hold's end Prefect gives up the pause: what ends a hold is its record, and that needs a poll."""
@@ -26,6 +28,7 @@ MOST_ROUNDS = 100
 MOST_NAME = 200
 _PREFIX = "hold-"
 _LINEAGE = "lineage:"
+_GENERATION = "generation:"
 _CONFLICT = 409
 
 
@@ -50,9 +53,25 @@ def lineage_of(run: FlowRun) -> str:
     return next((tag.removeprefix(_LINEAGE) for tag in run.tags if tag.startswith(_LINEAGE)), "")
 
 
+def generation_tag(generation: int) -> str:
+    """The tag that tells which generation of its lineage a run carries."""
+    return f"{_GENERATION}{generation}"
+
+
+def generation_of(run: FlowRun) -> int | None:
+    """The generation that a run is tagged with; None where it is not."""
+    numbers = (tag.removeprefix(_GENERATION) for tag in run.tags if tag.startswith(_GENERATION))
+    return next((int(number) for number in numbers if number.isascii() and number.isdigit()), None)
+
+
 def question_of(hold: str, number: int) -> str:
     """The key of the number-th question about a hold in one run. A run answers each key once."""
     return f"{_PREFIX}{hold}-{number}"
+
+
+def is_question(pause_key: str | None) -> bool:
+    """Whether a pause is one that a hold was asked about with."""
+    return pause_key is not None and pause_key.startswith(_PREFIX)
 
 
 async def dress(client: PrefectClient, run: UUID, tags: Iterable[str], *, held: bool, name: str | None = None) -> None:
@@ -65,6 +84,7 @@ async def dress(client: PrefectClient, run: UUID, tags: Iterable[str], *, held: 
     if name is not None and name != flow_run.name:
         changes["name"] = name[:MOST_NAME]
     if changes:
+        reach("prefect.dress")
         await client.update_flow_run(run, **changes)
 
 
@@ -131,6 +151,7 @@ async def put_question(
     state.state_details.run_input_keyset = dict[str, str](keys.items())
     paused = run.state if _asks(run.state, question) else None
     if paused is None:
+        reach("prefect.pause")
         answer = await client.set_flow_run_state(run.id, state)
         if answer.status is not SetStateStatus.ACCEPT:
             paused = (await client.read_flow_run(run.id)).state
@@ -139,7 +160,9 @@ async def put_question(
         else:
             paused = answer.state
     # The schema comes last: with it the question can be answered, and then nothing is missing.
+    reach("prefect.form-page")
     await _once(acreate_flow_run_input(keys["description"], page, flow_run_id=run.id))
+    reach("prefect.form")
     await _once(form.asave(keys, run.id))
     return paused
 

@@ -25,13 +25,12 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
 
 from prefect_dispatch.errors import DispatchError, LineageError
-from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.model.state import LineageState
-from prefect_dispatch.supervisor import choices
+from prefect_dispatch.supervisor.carriers import carried_generation
 from prefect_dispatch.supervisor.record import Record
-from prefect_dispatch.tasks.held_run import HELD_TAG, dress, is_complete, last_asked, lineage_of
-from prefect_dispatch.tasks.hold_answers import FROM_THE_UI
+from prefect_dispatch.tasks.held_run import HELD_TAG, dress, is_complete, lineage_of
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, retire, wake
+from prefect_dispatch.tasks.wishes import record_wish
 
 PAGE = 200
 MOST_TIDIED = 200
@@ -80,7 +79,7 @@ class HeldRuns:
                 for record in find(lineage_of(run)):
                     state = await asyncio.to_thread(record.refresh)
                     if run in self.over:
-                        told += await _stop_cancelled(run, record, state)
+                        told += [word] if (word := await asyncio.to_thread(record_wish, record, run)) else []
                     else:
                         told += await _settle_waiting(client, run, record, state, run in checked)
                 if run in self.over:
@@ -140,9 +139,11 @@ async def _settle_waiting(
 ) -> list[str]:
     own = str(run.id)
     if state.carried_by != own:
-        if await asyncio.to_thread(_carried, record, own):
-            await retire(client, run, str(state.carried_by))
-            return [f"flow run {own} waits no more, {state.carried_by} carries {record.lineage}"]
+        entries = await asyncio.to_thread(record.entries)
+        if carried_generation(entries, own) is not None:
+            await retire(client, run, state, entries)
+            who = f"{state.carried_by} carries {record.lineage}" if state.carried_by else f"{record.lineage} goes on"
+            return [f"flow run {own} waits no more, {who}"]
         return []
     if state.hold is None:
         why = how_lifted(state)
@@ -151,21 +152,6 @@ async def _settle_waiting(
     else:
         return []
     return [f"{record.lineage} goes on: {why}"] if await wake(client, run.id, why) is Woken.RESUMED else []
-
-
-async def _stop_cancelled(run: FlowRun, record: Record, state: LineageState) -> list[str]:
-    """A person who cancels the run that holds a job ends the job; the states that we end runs in have names of ours."""
-    hold = state.hold.opened.hold if state.hold is not None else None
-    cancelled = run.state is not None and run.state.is_cancelled() and run.state.name == "Cancelled"
-    if not cancelled or state.carried_by != str(run.id) or hold is None or last_asked(run) != hold:
-        return []
-    note = "the flow run was cancelled while the job was held"
-    await asyncio.to_thread(choices.stop, record, hold, who=f"a person in {FROM_THE_UI}", note=note)
-    return [f"{record.lineage} is stopped: {note}"]
-
-
-def _carried(record: Record, run: str) -> bool:
-    return any(isinstance(entry.fact, CarriedBy) and entry.fact.flow_run == run for entry in record.entries())
 
 
 def _waited(run: FlowRun, now: datetime) -> timedelta:

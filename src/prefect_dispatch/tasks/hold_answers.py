@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from prefect_dispatch.failpoints import reach
 from prefect_dispatch.model.facts import Entry, HoldLifted, Resolution
 from prefect_dispatch.supervisor import choices
 from prefect_dispatch.supervisor.record import Record
@@ -38,6 +39,7 @@ def apply_answer(record: Record, hold: str, answer: HoldAnswer) -> str:
         LineageError: that hold does not wait for an answer any more, or the save is not there; nothing was changed.
     """
     who, note, chosen = who_answered(answer), answer.note, answer.publication
+    reach("prefect.answer")
     if chosen is not None:
         choices.continue_from(record, chosen.name, hold, who=who, note=note)
         return f"hold {hold} is lifted by {who}: continue from {chosen.epoch} step {chosen.step}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -13,8 +15,16 @@ from prefect.client.schemas.responses import SetStateStatus
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Running, Scheduled
 
+from prefect_dispatch.failpoints import reach
+from prefect_dispatch.model.facts import CarriedBy, Entry
 from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.supervisor.carriers import carried_generation
 from prefect_dispatch.supervisor.record import Record
+
+MOST_CARRIERS = 20
+"""Older generations whose runs are looked at, the latest; a run that still waits for any of them is an old question."""
+SUPERSEDED = "Superseded"
+"""The name of the state in which a run ends whose generation a newer one took the place of."""
 
 
 class Woken(enum.StrEnum):
@@ -46,6 +56,12 @@ async def resume_carrier(record: Record) -> Woken:
         return await wake(client, carrier, how_lifted(state))
 
 
+def superseded_words(state: LineageState) -> str:
+    """By what a generation was superseded, for people."""
+    owner = state.opened.owner if state.opened is not None else "a person"
+    return f"{owner} superseded the job with generation {state.generation}"
+
+
 def how_lifted(state: LineageState) -> str:
     """Why a run that waits need not wait any more, for its state."""
     if state.finished is not None:
@@ -71,6 +87,7 @@ async def wake(client: PrefectClient, run: UUID, why: str) -> Woken:
             if flow_run.state.state_details.pause_reschedule
             else Running(message=why)
         )
+        reach("prefect.wake")
         answer = await client.set_flow_run_state(run, next_state)
     except ObjectNotFound:
         return Woken.GONE
@@ -83,11 +100,45 @@ async def wake(client: PrefectClient, run: UUID, why: str) -> Woken:
             return Woken.REFUSED
 
 
-async def retire(client: PrefectClient, run: FlowRun, carrier: str) -> None:
-    """End a suspended run whose lineage another one carries by now: an answer to it could only come too late."""
-    if run.state is not None and run.state.is_paused() and run.state.state_details.pause_reschedule:
-        message = f"flow run {carrier} carries the lineage now"
-        await client.set_flow_run_state(run.id, Cancelled(name="HandedOver", message=message))
+async def retire(client: PrefectClient, run: FlowRun, state: LineageState, entries: Sequence[Entry]) -> bool:
+    """End a suspended run whose lineage another one carries by now, or that was superseded: an answer came too late.
+
+    Returns:
+        Whether it waited.
+    """
+    if run.state is None or not run.state.is_paused() or not run.state.state_details.pause_reschedule:
+        return False
+    carried = carried_generation(entries, str(run.id))
+    if carried is not None and carried < state.generation:
+        over: State[Any] = Cancelled(name=SUPERSEDED, message=superseded_words(state))
+    else:
+        over = Cancelled(name="HandedOver", message=f"flow run {state.carried_by} carries the lineage now")
+    reach("prefect.retire")
+    await client.set_flow_run_state(run.id, over)
+    return True
+
+
+async def end_superseded(record: Record) -> list[str]:
+    """End the runs that wait with a question about an older generation. Idempotent.
+
+    Returns:
+        Their ids.
+    """
+    state, entries = await asyncio.to_thread(record.refresh), await asyncio.to_thread(record.entries)
+    ended: list[str] = []
+    async with get_client() as client:
+        for run in last_carriers(entries, below=state.generation):
+            with contextlib.suppress(ObjectNotFound):
+                if await retire(client, await client.read_flow_run(run), state, entries):
+                    ended.append(str(run))
+    return ended
+
+
+def last_carriers(entries: Sequence[Entry], below: int) -> list[UUID]:
+    """The run that carried each older generation last, the newest first."""
+    last = {each.generation: each.fact.flow_run for each in entries if isinstance(each.fact, CarriedBy)}
+    runs = [_uuid(last[generation]) for generation in sorted(last, reverse=True) if generation < below]
+    return [run for run in runs if run is not None][:MOST_CARRIERS]
 
 
 def _uuid(text: str | None) -> UUID | None:

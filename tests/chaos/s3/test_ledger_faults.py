@@ -140,7 +140,7 @@ def many_names(places: Any) -> None:
     store = places.honest(f"s3://{places.server.bucket}/{SHARED}")
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(store.ledger("pub").create, MANY))
-        list(pool.map(lambda name: store.ledger(f"many/{name}").create("a"), MANY[:1100]))
+        list(pool.map(lambda name: store.ledger(f"many/{name}").create("a"), MANY[:2100]))
 
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
@@ -152,17 +152,44 @@ def test_a_ledger_answers_what_is_true_or_fails(act: Act[Any], sweep: Any) -> No
     assert len(strikes) > 10
 
 
+LOOKS = {
+    "all": lambda store: store.ledger("pub").names(),
+    "unordered": lambda store: store.ledger("pub").unordered_names(),
+    "behind a name": lambda store: store.ledger("pub").names(after=MANY[3]),
+    "with a limit": lambda store: store.ledger("pub").names(most=5000),
+    "folders": lambda store: store.folders("many"),
+    "files": lambda store: store.files("pub"),
+}
+
+
 @pytest.mark.parametrize(
-    "look",
-    [
-        lambda store: store.ledger("pub").names(),
-        lambda store: store.ledger("pub").unordered_names(),
-        lambda store: store.ledger("pub").names(after=MANY[3]),
-        lambda store: store.ledger("pub").names(most=5000),
-        lambda store: store.folders("many"),
-    ],
-    ids=["all", "unordered", "behind a name", "with a limit", "folders"],
+    ("junk", "page"),
+    [(faults.ERROR_IN_200, 0), (faults.LOGIN_PAGE, 0), (faults.ERROR_IN_200, 1), (faults.LOGIN_PAGE, 2)],
+    ids=["an error", "a login page", "an error as second page", "a login page as third page"],
 )
+def test_what_is_no_listing_is_never_taken_for_its_end(junk: Any, page: int, places: Any) -> None:
+    def try_one(look: Any) -> None:
+        place = places.new()
+        store = place.elsewhere(f"s3://{place.direct.bucket}/{SHARED}")
+        # given a server whose answer to a page, and to all that is asked of listings later, is a success and no listing
+        rule = place.proxy.arm(junk, Operation.LIST, skip=page, times=None)
+        # when it is listed, then that is an error that names the server
+        with pytest.raises(StoreError, match=r"no listing|did not list") as caught:
+            look(store)
+        assert not isinstance(caught.value, Absent)
+        assert place.proxy.endpoint in str(caught.value) and rule.struck
+        # and where it comes to itself meanwhile, the listing is whole
+        place.proxy.disarm()
+        right = look(store)
+        place.proxy.arm(junk, Operation.LIST, skip=page, times=2)
+        assert look(store) == right and len(right) > 1000
+        place.close()
+
+    with ThreadPoolExecutor(len(LOOKS)) as pool:
+        list(pool.map(try_one, LOOKS.values()))
+
+
+@pytest.mark.parametrize("look", [look for name, look in LOOKS.items() if name != "files"])
 def test_a_listing_whose_pages_repeat_comes_to_an_end(look: Any, place: Any) -> None:
     # given a server that answers each further page with the first one, which says that there is another
     place.proxy.arm(faults.RepeatPage(), Operation.LIST, times=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from prefect_dispatch.stores.s3_managed import ManagedStore
 from prefect_dispatch.stores.s3_mover import PART
 from support.full_form import FULL
 from support.root_faults import faults_of
+from support.s3 import faults
 from support.s3.kinds import KINDS
 from support.s3.messages import Operation
 from support.s3.strikes import Act, Strike
@@ -26,8 +28,8 @@ PATH = f"exec/{ATTEMPT}/step-1"
 CONTENT = bytes(range(256)) * (2 * PART // 256) + b"the end"
 OF_UPLOADS = (Operation.BEGIN, Operation.PART, Operation.COMPLETE)
 TRIED = {
-    Operation.BEGIN: ("reply lost",),
-    Operation.PART: ("reply lost", "upload broken", "403"),
+    Operation.BEGIN: ("reply lost", "login page"),
+    Operation.PART: ("reply lost", "upload broken", "403", "login page"),
     Operation.COMPLETE: ("reply lost", "500 after", "409", "error in 200", "error in 200 after"),
 }
 """In the full form it is every kind."""
@@ -95,3 +97,22 @@ def test_a_large_save_is_published_whole_or_not_at_all(
     strikes = [Strike(kind, numbers[-1]) for kind in kinds if not kind.operations or operation in kind.operations]
     # then what the act's check asks for holds
     scenes.try_these(PUBLISH, strikes, side_by_side=2)
+
+
+def test_a_file_that_takes_longer_to_read_back_than_a_request_may_is_proved_all_the_same(
+    place: Any, tmp_path: Path
+) -> None:
+    # given a server whose tags are not those of the bytes, on a line that is slow, and breaks off once
+    place.proxy.arm(faults.tag_of_its_own, Operation.HEAD, times=None)
+    slow = place.proxy.arm(faults.Drip(2 * 2**20, 0.2), Operation.GET, key="model", times=None)
+    broken = place.proxy.arm(faults.Cut(1000), Operation.GET, key="model", skip=1)
+    scene = Scene(place, tmp_path / "scene")
+    begin(scene)
+    # when a large file is published
+    began = time.monotonic()
+    published = publish(scene)
+    # then it was read back piece by piece, and is there
+    assert time.monotonic() - began > place.access.patience.request.total_seconds()
+    assert len(slow.struck) > 3 and broken.struck
+    place.proxy.disarm()
+    check(scene, published, None)

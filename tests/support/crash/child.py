@@ -39,6 +39,7 @@ from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, JobHeld, JobOver, drive
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.superseding import Asked, decide
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
 
 LINEAGE = "crash"
@@ -67,7 +68,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "requeue": {},
     "barred": {"saves": {"kind": "explicit", "overwritten": False}},
     "shared": {"shared_checkpoint": True},
+    "superseded": {},
 }
+IN_A_BUCKET = "bucket"
+"""The scenario whose root and record are below the URL that the file ``url`` in its folder holds."""
 KINDS = {"over": "over", "state": "state", "barred": "barred"}
 
 
@@ -140,13 +144,15 @@ class KeptScripted:
         self.keep()
 
 
-def job_of(folder: Path, scenario: str) -> ResolvedJob:
+def job_of(folder: Path, scenario: str, environment: Mapping[str, str] | None = None) -> ResolvedJob:
     again = {"budget": 100, "delay": "0s"}
+    above = (folder / "url").read_text() if scenario == IN_A_BUCKET else str(folder)
+    root, record_root = f"{above}/root", f"{above}/record"
     spec = {
         "lineage": LINEAGE,
         "command": [sys.executable, str(TRAINER), KINDS.get(scenario, "folder"), str(folder / "gate")],
-        "environment": {MARK: str(folder)},
-        "store": {"root": str(folder / "root")},
+        "environment": {MARK: str(folder), **(environment or {})},
+        "store": {"root": root},
         "scheduler": {"type": "local"},
         "saves": MARKER,
         "watch_interval": "30ms",
@@ -159,13 +165,13 @@ def job_of(folder: Path, scenario: str) -> ResolvedJob:
             "launch_failed": {"action": "resubmit", **again},
             "vanished": {"action": "resubmit", **again},
         },
-        **SCENARIOS[scenario],
+        **({"workplace": str(folder / "workplaces")} if scenario == IN_A_BUCKET else SCENARIOS[scenario]),
     }
     return ResolvedJob(
         spec=JobSpec.read(spec, "the job"),
         workdir=str(folder),
-        root=str(folder / "root"),
-        record_root=str(folder / "record"),
+        root=root,
+        record_root=record_root,
         scheduler={"type": "local"},
     )
 
@@ -186,7 +192,7 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
     scheduler: Scheduler = kept or local
     record = open_record(job.record_root, LINEAGE, clock)
     state = record.refresh()
-    if state.finished is None:
+    if state.finished is None and state.generation == 0:
         state = open_lineage(record, job, plan(job.spec, scheduler.capabilities, root_visible=True))
     if lift and state.hold is not None:
         run_again(record, who="a person")
@@ -200,6 +206,9 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
             return
         if kept is not None:
             kept.play(newest.object)
+        elif scenario == "superseded" and state.generation > 0:
+            if not any(each.may_run for each in state.obligations):
+                (folder / "gate").touch()
         elif was_interrupted(state):
             (folder / "gate").touch()
         elif root is not None and not (folder / "gate").exists() and not (folder / "stay").exists():
@@ -210,6 +219,8 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
             elif own and scenario == "suspended":
                 if state.stop is None:
                     await supervisor.append(StopRequested(intent="suspend", who="a person"))
+            elif own and scenario == "superseded":
+                supersede(folder, scheduler)
             elif own and scenario != "time-limit":
                 await local.preempt(newest.object)
 
@@ -224,6 +235,15 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
         sys.stderr.write(f"held: {happening.state.hold}\n")
         return HELD
     return 0
+
+
+def supersede(folder: Path, scheduler: Scheduler) -> None:
+    """Have a changed job take the place of the first one, as a person with a process of their own does."""
+    job = job_of(folder, "superseded", {"CHANGED": "yes"})
+    record = open_record(job.record_root, LINEAGE, SystemClock())
+    planned = plan(job.spec, scheduler.capabilities, root_visible=True)
+    root = root_view_of(LINEAGE, record.refresh())
+    decide(record, job, planned, lambda job: {}, lambda state: root, Asked("a person", request="once", meant=0))
 
 
 async def answered(job: ResolvedJob, folder: Path, scenario: str) -> bool:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from prefect_dispatch.failpoints import LOG, POINT
 from prefect_dispatch.format.publication import Publication
-from prefect_dispatch.model.facts import Outcome
+from prefect_dispatch.model.facts import Outcome, Submitting
 from prefect_dispatch.model.fold import fold
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.places import open_index, open_record
 from support.crash.child import LINEAGE, MARK
 from support.crash.kill import ROLES, SUPERVISOR, Kill
 from support.crash.supervisors import Supervisors
@@ -37,6 +37,7 @@ class Scene:
         supervisors: carry out its activations.
         inside: the folder as they and the job see it, where that is another path.
         published: what was published at the last check.
+        variables: what its supervisors need in their environment.
     """
 
     folder: Path
@@ -44,6 +45,7 @@ class Scene:
     supervisors: Supervisors
     inside: Path | None = None
     published: set[str] = field(default_factory=set)
+    variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> Path:
@@ -53,6 +55,14 @@ class Scene:
     def root(self) -> Path:
         return self.folder / "root" / LINEAGE
 
+    @property
+    def record_root(self) -> str:
+        return str(self.folder / "record")
+
+    @property
+    def lineage_root(self) -> LineageRoot:
+        return LineageRoot(PosixStore(self.root))
+
     def kills(self, who: str, point: str, time: int) -> list[Kill]:
         """The same kill for the supervisor, or for the jobs of the first and of the second submission."""
         return [Kill(self.scenario, role, point, time) for role in ROLES if (role == SUPERVISOR) is (who == SUPERVISOR)]
@@ -60,6 +70,7 @@ class Scene:
     def activate(self, *kills: Kill, run_again: bool = False) -> int:
         """Carry the job on in a new supervisor, after a person's word if it is held; returns how that one ended."""
         armed = {role: {LOG: str(self.place / f"{role}.reached")} for role in ROLES}
+        armed[SUPERVISOR].update(self.variables)
         for kill in kills:
             armed[kill.role][POINT] = f"{kill.point}:{kill.time}"
         environment = armed.pop(SUPERVISOR)
@@ -85,8 +96,10 @@ class Scene:
             return
         if self.root.exists() and list(self.root.iterdir()):
             # What ``dispatch-job check`` does, without the start of another Python for each kill.
-            assert faults_of(LineageRoot(PosixStore(self.root))) == []
-        names = {path.name for path in (self.root / "pub").glob("*")}
+            assert faults_of(self.lineage_root) == []
+        self._check_published({path.name for path in (self.root / "pub").glob("*")})
+
+    def _check_published(self, names: set[str]) -> None:
         assert self.published <= names, self.published - names
         self.published = names
 
@@ -94,35 +107,34 @@ class Scene:
         """What must hold when the job is over."""
         self.wait_for_silence()
         self.check()
-        entries = open_record(str(self.folder / "record"), LINEAGE, SystemClock()).entries()
+        entries = open_record(self.record_root, LINEAGE, SystemClock()).entries()
         states = [fold(entries[:length]) for length in range(len(entries) + 1)]
         state = states[-1]
         assert state.finished is not None
-        assert not (self.folder / "record" / ".dispatch" / "open" / LINEAGE).exists()
+        assert open_index(self.record_root).names() == []
         outcome = Outcome.STOPPED if self.scenario == "stopped" else Outcome.SUCCEEDED
         assert state.finished.outcome is outcome, state.finished
-        self._check_objects(state)
+        self._check_objects({entry.fact.token for entry in entries if isinstance(entry.fact, Submitting)})
         if self.scenario != "requeue":
             self._check_weights(state)
 
-    def _check_objects(self, state: LineageState) -> None:
+    def _check_objects(self, tokens: set[str]) -> None:
         """Each submission of the record has one object at most, and there is no other object."""
         folders = list((self.folder / "state" / "objects").glob("*"))
         names = Counter(json.loads((folder / "object.json").read_text())["name"].split(".")[1] for folder in folders)
         assert set(names.values()) <= {1}, names
-        tokens = {submission.token for submission in state.submissions}
         assert {folder.name for folder in folders} <= tokens
         assert list((self.folder / "state" / "queue").glob("*")) == [] or self.scenario == "requeue"
 
     def _check_weights(self, state: LineageState) -> None:
         """The job ended with the weights of an uninterrupted run, and every save that was published is right."""
-        latest = LineageRoot(PosixStore(self.root)).latest()
+        latest = self.lineage_root.latest()
         final = self._weights(latest.publication)
         if self.scenario != "stopped":
             assert final == expected(STEPS)
             assert state.finished is not None and state.finished.final_save is not None
             assert self._weights(Publication.parse(state.finished.final_save)) == final
-        for publication in LineageRoot(PosixStore(self.root)).publications():
+        for publication in self.lineage_root.publications():
             text = self._weights(publication)
             assert text == expected(int(text.partition(",")[0])), publication
 

@@ -6,7 +6,9 @@ import secrets
 from datetime import timedelta
 
 from prefect_dispatch.stores.s3 import S3Store
-from prefect_dispatch.stores.s3_access import Credentials, S3Access, S3Patience
+from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_credentials import Credentials
+from prefect_dispatch.stores.s3_patience import S3Patience
 from prefect_dispatch.stores.s3_place import S3Place
 from support.s3.server import Server
 

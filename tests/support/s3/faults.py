@@ -87,6 +87,23 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Text:
+    """A success whose body is somebody else's.
+
+    Args:
+        body: the body.
+        kind: its type.
+    """
+
+    body: bytes
+    kind: str
+
+    def __call__(self, exchange: Exchange) -> None:
+        answer = Response(200, (("Content-Type", self.kind),)).with_body(self.body)
+        exchange.answer(replace(answer, body=b"") if exchange.request.method == "HEAD" else answer)
+
+
+@dataclass(frozen=True)
 class Cut:
     """The body breaks off after some bytes, which its length or its framing shows, and the connection with it.
 
@@ -275,4 +292,16 @@ EXPIRED = Answer(400, "ExpiredToken")
 SKEWED = Answer(403, "RequestTimeTooSkewed")
 NO_BUCKET = Answer(404, "NoSuchBucket")
 ERROR_IN_200 = Answer(200, "InternalError")
+
+
+def tag_of_its_own(exchange: Exchange) -> None:
+    """The server's tag says nothing about the bytes, as where a key management service encrypts them."""
+    response = exchange.forward()
+    kept = tuple(each for each in response.headers if each[0].lower() != "etag")
+    exchange.send(replace(response, headers=(*kept, ("ETag", '"of-another-kind"'))).head())
+    exchange.keeps_connection = True
+
+
+LOGIN_PAGE = Text(b"<!DOCTYPE html><html><body>Please log in</body></html>", "text/html")
+"""What a portal or a proxy answers in the server's place."""
 ERROR_IN_200_SERVED = Answer(200, "InternalError", served=True)

@@ -66,6 +66,9 @@ PASSING = (
     Kind("upload broken", _always(faults.BreakUpload(1)), _UPLOADS),
     Kind("error in 200", _always(faults.ERROR_IN_200), (Operation.COMPLETE,)),
     Kind("error in 200 after", _always(faults.ERROR_IN_200_SERVED), (Operation.COMPLETE,)),
+    Kind("login page", _always(faults.LOGIN_PAGE), (Operation.BEGIN, Operation.PART), overcome=True),
+    Kind("listing is an error", _always(faults.ERROR_IN_200), (Operation.LIST,), overcome=True),
+    Kind("listing is a login page", _always(faults.LOGIN_PAGE), (Operation.LIST,), overcome=True),
     Kind("403", _always(faults.FORBIDDEN)),
     Kind("expired", _always(faults.EXPIRED)),
     Kind("skewed", _always(faults.SKEWED)),
@@ -82,6 +85,8 @@ LASTING = (
     Kind("expired for good", _always(faults.EXPIRED), lasting=True),
     Kind("skewed for good", _always(faults.SKEWED), lasting=True),
     Kind("no bucket for good", _always(faults.NO_BUCKET), lasting=True),
+    Kind("listings are errors", _always(faults.ERROR_IN_200), (Operation.LIST,), lasting=True),
+    Kind("listings are login pages", _always(faults.LOGIN_PAGE), (Operation.LIST,), lasting=True),
     Kind("pages repeat", faults.RepeatPage, (Operation.LIST,), lasting=True),
 )
 KINDS = (*PASSING, *LASTING)

@@ -10,7 +10,9 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from prefect_dispatch.stores.s3 import S3Store
-from prefect_dispatch.stores.s3_access import Credentials, S3Access, S3Patience
+from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_credentials import Credentials
+from prefect_dispatch.stores.s3_patience import S3Patience
 from prefect_dispatch.stores.s3_place import S3Place
 from support.s3.direct import Direct
 from support.s3.proxy import FaultProxy
@@ -83,6 +85,9 @@ class Places:
         except queue.Empty:
             proxy = self.new_proxy()
             access = access_by(proxy.endpoint, self.server, patience)
+            # Its first request, which is made once, belongs to no act.
+            access.require_no_redirect(self.server.bucket)
+            proxy.seen.clear()
         direct = self.direct()
         store = S3Store(S3Place.parse(direct.url), access)
         return Place(self, proxy, access, direct, store, self.honest(direct.url))

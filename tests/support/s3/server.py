@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from support.environment import environment_without
+from support.tied import tied
 
 KEY = "tests-key"
 SECRET = "tests-secret-of-nobody"
@@ -97,7 +98,7 @@ def serve(kind: str, folder: Path, bucket: str = BUCKET) -> Iterator[Server]:
     log = folder / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            arguments,
+            tied(*arguments),
             cwd=folder,
             env={**environment_without("AWS_", "DISPATCH_"), **variables},
             stdin=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from prefect_dispatch.errors import DispatchError, StoreError, StoreUnreachable
-from prefect_dispatch.stores.s3_access import S3Patience
+from prefect_dispatch.stores.s3_patience import S3Patience
 from support.full_form import FULL
 from support.s3.kinds import KINDS, Kind
 from support.s3.messages import Request

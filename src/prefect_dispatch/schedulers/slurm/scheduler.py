@@ -35,7 +35,7 @@ from prefect_dispatch.schedulers.slurm.tables import AccountedRun, QueueEntry, c
 from prefect_dispatch.schedulers.slurm.view import Look, View, shared_view
 
 SCHEDULER = "slurm"
-HELPER = isolated("prefect_dispatch.job.__main__", "start")
+HELPER = isolated("prefect_dispatch.job.__main__", "start", libraries=False)
 """The running interpreter's own, for clusters whose nodes see the same files."""
 STOP_GRACE = timedelta(seconds=30)
 """What a job has beyond its notice period before it is cancelled: its wrapper publishes the last save."""

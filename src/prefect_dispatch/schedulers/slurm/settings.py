@@ -97,6 +97,11 @@ class SlurmSettings(BaseModel):
         folder = Path(self.log_folder) if self.log_folder is not None else state_folder() / "slurm" / "logs"
         return self.model_copy(update={"log_folder": str((base / folder).absolute())})
 
+    @property
+    def queue(self) -> tuple[str, ...]:
+        """What tells one cluster from another, as far as settings can: where its commands run."""
+        return self.command_prefix
+
     def site(self) -> Site:
         """How the site is used."""
         named = {"partition": self.partition, "account": self.account, "qos": self.qos}

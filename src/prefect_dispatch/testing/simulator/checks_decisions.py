@@ -24,6 +24,9 @@ def g5_nothing_is_finished_while_an_older_submission_is_on_its_way(appended: App
             return f"finished while submission {submission.n} may still land"
         if submission.live:
             return f"finished while submission {submission.n} is not known to have ended"
+    for submission in appended.before.obligations:
+        if submission.may_restart:
+            return f"finished while submission {submission.n} of generation {submission.generation} may run again"
     return None
 
 

@@ -9,8 +9,10 @@ from prefect_dispatch.model.facts import (
     HoldLifted,
     HoldOpened,
     LiftedBy,
+    Opened,
     Outcome,
     Requeueing,
+    SubmitRefused,
     Submitting,
 )
 from prefect_dispatch.testing.simulator.checks_record import Appended
@@ -28,16 +30,41 @@ def g10_no_second_writer_without_a_word(appended: Appended) -> str | None:
         return f"submission {fact.n} is requeued although its checkpoint is shared"
     if fact.restarts_allowed:
         return f"submission {fact.n} may be restarted by the scheduler itself although its checkpoint is shared"
-    before = [entry.fact for entry in appended.truth.entries]
-    last = max((place for place, each in enumerate(before) if isinstance(each, Submitting)), default=None)
-    if last is None:
+    return _unasked(appended, f"submission {fact.n} is decided although the checkpoint is shared and nobody said so")
+
+
+def g10_no_supersession_without_a_word(appended: Appended) -> str | None:
+    """The first submission of a generation has one where its own spec or one since the last submission shares."""
+    fact, entries = appended.entry.fact, appended.truth.entries
+    if not isinstance(fact, Submitting) or fact.n > 1:
         return None
-    since = before[last + 1 :]
+    submitted = [place for place, entry in enumerate(entries) if isinstance(entry.fact, Submitting)]
+    openings = [(place, entry.fact) for place, entry in enumerate(entries) if isinstance(entry.fact, Opened)]
+    under = max((place for place, _ in openings if submitted and place < submitted[-1]), default=0)
+    if not any(opened.spec.shared_checkpoint for place, opened in openings if place >= under):
+        return None
+    return _unasked(appended, f"generation {appended.entry.generation} begins to write where another one does, unasked")
+
+
+def _unasked(appended: Appended, fault: str) -> str | None:
+    """The fault, unless a word came since the last submission that was not refused, in this very generation."""
+    entries = appended.truth.entries
+    refused = {(each.generation, each.fact.n) for each in entries if isinstance(each.fact, SubmitRefused)}
+    made = [
+        place
+        for place, each in enumerate(entries)
+        if isinstance(each.fact, Submitting)
+        # Within its generation a refused one is asked about too; before a supersession it was never another writer.
+        and (each.generation == appended.entry.generation or (each.generation, each.fact.n) not in refused)
+    ]
+    if not made:
+        return None
+    since = [each.fact for each in entries[made[-1] + 1 :] if each.generation == appended.entry.generation]
     holds = {each.hold: each for each in since if isinstance(each, HoldOpened)}
     lifts = [each for each in since if isinstance(each, HoldLifted) and each.hold in holds]
     if any(each.lifted_by is LiftedBy.PERSON or _the_site_said_so(appended, holds[each.hold]) for each in lifts):
         return None
-    return f"submission {fact.n} is decided although the checkpoint is shared and nobody said so"
+    return fault
 
 
 def _the_site_said_so(appended: Appended, hold: HoldOpened) -> bool:
@@ -97,6 +124,7 @@ def g12_an_end_by_expiry_has_one(appended: Appended) -> str | None:
 
 ON_HOLD = (
     g10_no_second_writer_without_a_word,
+    g10_no_supersession_without_a_word,
     g10_a_signal_lifts_only_what_it_may,
     g12_no_hold_expires_before_its_time,
     g12_an_end_by_expiry_has_one,

@@ -122,15 +122,17 @@ ON_PIN = (g1_it_resumes_from_the_greatest_whole_save, g1_what_is_imported_is_wha
 
 def g5_no_older_object_begins_to_run(truth: Truth, execution: Ran) -> str | None:
     """Once N+1 is decided, no object of N that was known then runs again."""
-    newest = truth.state.newest
-    number = execution.document.submission
-    if newest is None or newest.n <= number:
+    number, generation = execution.document.submission, execution.epoch.generation
+    # What was superseded is not waited for: it may begin until its stop reaches it.
+    own = ((each.seq, each.fact) for each in truth.entries if each.generation == generation)
+    later = ((seq, fact.n) for seq, fact in own if isinstance(fact, Submitting) and fact.n > number)
+    decided, newer = next(later, (0, 0))
+    if not decided:
         return None
-    decided = next(each.seq for each in truth.entries if isinstance(each.fact, Submitting) and each.fact.n > number)
     known = truth.states[decided].submission(execution.epoch.generation, number)
     if known is None or known.object is None or execution.began <= truth.written_at[decided]:
         return None
-    return f"{execution.epoch} begins although submission {newest.n} was decided with its object {known.object} known"
+    return f"{execution.epoch} begins although submission {newer} was decided with its object {known.object} known"
 
 
 ON_RUN = (g5_no_older_object_begins_to_run,)

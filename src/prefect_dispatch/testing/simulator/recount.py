@@ -37,9 +37,11 @@ class Recount:
         base: what is to be resumed from.
         floor: from which epoch on publications count.
         newest: the newest submission.
+        generation: the generation that all this is about.
     """
 
     def __init__(self) -> None:
+        self.generation = 0
         self.spent: Counter[Cause] = Counter()
         self.last: Cause | None = None
         self.last_seq = 0
@@ -71,10 +73,14 @@ class Recount:
         return self.base, self.floor
 
     def take(self, entry: Entry) -> None:
-        """Count one more fact."""
+        """Count one more fact. Those of an older generation count no more, and a new one begins anew."""
+        if entry.generation < self.generation:
+            return
         self._seq = entry.seq
         match entry.fact:
             case Opened(plan=plan, base=base, floor=floor):
+                self.__init__()  # type: ignore[misc]
+                self._seq, self.generation = entry.seq, entry.generation
                 self._blind, self.base, self.floor = plan.count_every_execution, base, floor
             case Submitting(n=n) if n > self.newest:
                 self.base, self.floor = self.choice()
@@ -96,7 +102,7 @@ class Recount:
             case HoldLifted(hold=hold, lifted_by=LiftedBy.PERSON) if hold in (self._hold, self._lifted):
                 self._hold, self._lifted, self.word, self.site, self.fruitless = None, None, entry.fact, False, 0
                 if self.word.resolution in (Resolution.CONTINUE_FROM, Resolution.FROM_SCRATCH):
-                    self.base, self.floor = self.word.base or SCRATCH, Epoch(0, self.newest + 1, 0).number
+                    self.base, self.floor = self.word.base or SCRATCH, Epoch(self.generation, self.newest + 1, 0).number
             case HoldLifted(hold=hold, lifted_by=by) if hold == self._hold:
                 self._hold, self._lifted, self.site = None, hold, by is LiftedBy.SIGNAL
             case _:

@@ -14,6 +14,10 @@ from prefect_dispatch.stores.pin import Pin
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.testing.simulator.checks_advance import ON_ADVANCE, Took
 from prefect_dispatch.testing.simulator.checks_decisions import ON_DECISION
+from prefect_dispatch.testing.simulator.checks_generations import (
+    ON_SUPERSESSION,
+    g13_an_old_object_is_ended_for_good,
+)
 from prefect_dispatch.testing.simulator.checks_holds import ON_HOLD
 from prefect_dispatch.testing.simulator.checks_record import ON_FACT, Appended
 from prefect_dispatch.testing.simulator.checks_store import ON_PIN, ON_RUN, ON_TOUCH, Touched, read_save
@@ -46,7 +50,7 @@ class Referee:
         stage.note(f"   fact {entry.seq}: {entry.fact.kind} {told}")
         stage.happen(f"fact {entry.fact.kind}")
         appended = Appended(truth, entry, actor, stage.kernel.now, self._recount)
-        for check in (*ON_HOLD, *ON_FACT, *ON_DECISION):
+        for check in (*ON_SUPERSESSION, *ON_HOLD, *ON_FACT, *ON_DECISION):
             self._found(check.__name__, check(appended))
         truth.known[actor][entry.seq] = stage.moment
         truth.written_at[entry.seq] = stage.kernel.now
@@ -61,7 +65,7 @@ class Referee:
     def advanced(self, actor: str, advanced: Advanced, began: float) -> None:
         """An advance has returned."""
         took = Took(self.truth, advanced, actor, began)
-        for check in ON_ADVANCE:
+        for check in (*ON_ADVANCE, g13_an_old_object_is_ended_for_good):
             self._found(check.__name__, check(took))
 
     def ran(self, execution: Ran) -> None:
@@ -72,8 +76,7 @@ class Referee:
     def computes(self, execution: Ran) -> None:
         """An execution goes on to start its program."""
         execution.programs += 1
-        opened = self.truth.state.opened
-        if opened is not None and opened.spec.shared_checkpoint and execution.epoch.restart > 0:
+        if execution.document.shared_checkpoint and execution.epoch.restart > 0:
             text = f"{execution.epoch} starts its program, and its checkpoint is shared"
             self._found("g10_no_restart_starts_a_program", text)
         if execution.programs > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -57,6 +57,8 @@ class Setting:
         snapshot_every: facts between two snapshots of the fold.
         slots: how many objects run at a time.
         spec: the job's fields.
+        supersedes: that a person who looks in supersedes the job.
+        next_spec: the fields of the job that takes its place.
     """
 
     shape: Shape
@@ -83,6 +85,8 @@ class Setting:
     snapshot_every: int
     slots: int
     spec: dict[str, Any]
+    supersedes: float = 0.0
+    next_spec: dict[str, Any] = field(default_factory=dict)
 
 
 def draw_setting(random: Random) -> Setting:
@@ -117,6 +121,11 @@ def draw_setting(random: Random) -> Setting:
         slots=random.choice((1, 2, 3, 3)),
         spec=_draw_spec(random),
     )
+
+
+def draw_supersessions(setting: Setting, random: Random) -> Setting:
+    """Draw whether and how the job is superseded, from chance of its own: the other settings stay what they are."""
+    return replace(setting, supersedes=random.choice((0.0, 0.0, 0.1, 0.4)), next_spec=_draw_spec(random))
 
 
 def _impatient(shape: Shape, unknown_bound: timedelta) -> Shape:

@@ -17,7 +17,7 @@ from prefect_dispatch.testing.simulator.chance import seeded
 from prefect_dispatch.testing.simulator.clocks import BEGIN, SkewedClock
 from prefect_dispatch.testing.simulator.outcome import Outcome
 from prefect_dispatch.testing.simulator.referee import Referee
-from prefect_dispatch.testing.simulator.setting import draw_setting
+from prefect_dispatch.testing.simulator.setting import draw_setting, draw_supersessions
 from prefect_dispatch.testing.simulator.stage import Stage
 from prefect_dispatch.testing.simulator.supervisors import LINEAGE, Office
 from prefect_dispatch.testing.simulator.truth import Truth
@@ -28,7 +28,7 @@ QUIET = 6 * 3600.0
 LOOK_EVERY = 60.0
 
 
-def simulate(seed: int) -> Outcome:
+def simulate(seed: int, supersedes: bool = True) -> Outcome:
     """Run one simulation. The same seed gives the same steps, in any process.
 
     Several supervisors advance one lineage through a scheduler while persons decide and everything goes wrong that may.
@@ -38,9 +38,12 @@ def simulate(seed: int) -> Outcome:
 
     Args:
         seed: chooses the setting and every turn.
+        supersedes: whether somebody may supersede the job, as happens in about half of all seeds.
     """
     random = Random(seed)
     setting = draw_setting(random)
+    if supersedes:
+        setting = draw_supersessions(setting, Random(seed + 2))
     stage = Stage(random, setting)
     kernel = stage.kernel
     scheduler = MemoryScheduler(lambda: BEGIN + timedelta(seconds=kernel.now), setting.shape, setting.slots)
@@ -49,6 +52,16 @@ def simulate(seed: int) -> Outcome:
     referee = Referee(stage, truth)
     office = Office(referee, MemoryStore("memory://record"))
     world = World(referee, office)
+
+    def call_back() -> None:
+        """Have supervisors again where a finished lineage was superseded after the last ones had gone."""
+        if setting.supersedes and truth.state.finished is None and world.is_deserted:
+            for place in range(1, setting.supervisors + 1):
+                world.add_supervisor(place, world.clock(), setting.root_visible)
+
+    def goes_on() -> bool:
+        """Perhaps supersede a finished lineage."""
+        return setting.supersedes > 0.0 and office.supersede_finished("director", world.clock())
 
     def open_and_watch() -> None:
         _open(stage, truth, office, SkewedClock(kernel))
@@ -62,7 +75,10 @@ def simulate(seed: int) -> Outcome:
         kernel.spawn("signal", lambda: office.signal("signal", site))
         kernel.spawn("cluster", world.turn)
         kernel.spawn("world", world.happen)
-        while kernel.now < setting.chaos and truth.state.finished is None:
+        while kernel.now < setting.chaos:
+            if truth.state.finished is not None and not goes_on():
+                break
+            call_back()
             kernel.sleep(LOOK_EVERY / 4)
         world.calm_down()
         stage.note("faults are over")
@@ -71,6 +87,7 @@ def simulate(seed: int) -> Outcome:
             if kernel.now > calm_since + QUIET:
                 stage.violate("g12_the_lineage_ends_or_holds", f"it is not settled {QUIET:.0f} s after the last fault")
                 return
+            call_back()
             kernel.sleep(LOOK_EVERY)
         _check_end(stage, truth)
         kernel.stop()

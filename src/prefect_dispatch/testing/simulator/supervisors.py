@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
-from prefect_dispatch.errors import DispatchError, Exists, LineageError
+from prefect_dispatch.errors import DispatchError, Exists, LineageError, StoreError
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.model.facts import Fact, HoldLifted, LiftedBy, Resolution, StopRequested
+from prefect_dispatch.model.job import ResolvedJob
+from prefect_dispatch.model.plan import plan
+from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.memory import MemoryStore
@@ -15,14 +18,16 @@ from prefect_dispatch.supervisor.advance import Advanced, Supervisor
 from prefect_dispatch.supervisor.cessation import ask_about_holds
 from prefect_dispatch.supervisor.choices import run_again, stop
 from prefect_dispatch.supervisor.clock import Clock
-from prefect_dispatch.supervisor.drive import JobOver, drive
+from prefect_dispatch.supervisor.drive import JobOver, JobSuperseded, drive
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.root_view import RootView
+from prefect_dispatch.supervisor.superseding import Asked, decide
 from prefect_dispatch.testing.simulator.loop import run_virtually
 from prefect_dispatch.testing.simulator.parked_scheduler import ParkedScheduler
 from prefect_dispatch.testing.simulator.parked_store import ParkedStore
 from prefect_dispatch.testing.simulator.referee import ExecutionWatch, Referee, SupervisorWatch
 from prefect_dispatch.testing.simulator.site import Site
+from prefect_dispatch.testing.simulator.truth import Meant
 
 LINEAGE = "digits"
 LIKES = {Resolution.RUN_AGAIN: 12, Resolution.STOP: 1, Resolution.CONTINUE_FROM: 3, Resolution.FROM_SCRATCH: 3}
@@ -61,6 +66,8 @@ class Office:
         look = ParkedStore(referee.truth.root, stage, ExecutionWatch(referee, None, None), stage.setting.store_failure)
         view = RootView(LineageRoot(look)) if sees_root else None
         supervisor = Supervisor(record, scheduler, view, clock)
+        # Some are of one generation, as flow runs are, and go when it is superseded; others look after any.
+        of_one = stage.setting.supersedes > 0.0 and stage.random.random() < 0.5
         began = stage.kernel.now
 
         async def after_each(advanced: Advanced) -> None:
@@ -69,11 +76,13 @@ class Office:
             began = stage.kernel.now
 
         async def work() -> None:
-            nonlocal began
+            nonlocal began, supervisor
+            if of_one:
+                supervisor = Supervisor(record, scheduler, view, clock, generation=record.refresh().generation)
             while True:
                 began = stage.kernel.now
                 happening = await drive(supervisor, carrier=None, after_each=after_each)
-                if isinstance(happening, JobOver):
+                if isinstance(happening, JobOver | JobSuperseded):
                     return
                 await clock.sleep(supervisor.capabilities.poll_interval.total_seconds())
 
@@ -94,7 +103,10 @@ class Office:
                 return
             try:
                 state = record.refresh()
-                if state.opened is not None and state.finished is None:
+                supersedes = stage.setting.supersedes
+                if supersedes > 0.0 and state.opened is not None and stage.random.random() < supersedes:
+                    self._supersede(actor, record, state)
+                elif state.opened is not None and state.finished is None:
                     self._decide(actor, record, state)
             except (DispatchError, LineageError) as error:
                 stage.note(f"goes away: {error}")
@@ -146,6 +158,45 @@ class Office:
             stage.happen(f"stop requested: {intent}")
             asked = StopRequested(intent="abandon" if intent == "abandon" else "suspend", who=actor)
             self._append(record, asked)
+
+    def supersede_finished(self, actor: str, clock: Clock) -> bool:
+        """Begin the next generation of a finished lineage, as a schedule does; returns whether there is one."""
+        stage = self.referee.stage
+        if stage.setting.supersedes == 0.0 or stage.random.random() < 0.5:
+            return False
+        record, _ = self.record(actor, clock)
+        with suppress(DispatchError):
+            state = record.refresh()
+            if state.finished is not None:
+                self._supersede(actor, record, state)
+        return self.referee.truth.state.finished is None
+
+    def _supersede(self, actor: str, record: Record, state: LineageState) -> None:
+        """Supersede the job as it was seen, thinking about it for a while, and once more where a store failed."""
+        stage, random, truth = self.referee.stage, self.referee.stage.random, self.referee.truth
+        assert state.opened is not None
+        published = sorted(truth.published)
+        resume = random.choice((None, None, "latest", "scratch", *published[-1:]))
+        spec = JobSpec.read(
+            {"store": {"root": "/runs"}, **random.choice((stage.setting.spec, stage.setting.next_spec))}, ""
+        )
+        job = ResolvedJob(spec=spec, workdir="/", root="/runs", record_root="/runs", scheduler=state.opened.scheduler)
+        planned = plan(spec, truth.scheduler.capabilities, root_visible=stage.setting.root_visible)
+        request = new_nonce()
+        truth.meant[request] = Meant(state.generation, resume)
+        stage.kernel.sleep(random.choice(THINKS))
+        asked = Asked(actor, resume, "", request, state.generation)
+        view = RootView(LineageRoot(truth.root))
+        stage.note(f"supersedes generation {state.generation}, {resume or 'as it is'}")
+        try:
+            for last in (False, True):
+                with nullcontext() if last else suppress(StoreError):
+                    decide(record, job, planned, lambda job: {}, lambda state: view, asked)
+                    stage.happen("supersession" if state.finished is None else "supersession of what is finished")
+                    return
+        except LineageError as error:
+            stage.note(f"is refused: {error}")
+            stage.happen("supersession that lost")
 
     def _append(self, record: Record, fact: Fact) -> None:
         """Append a person's word, whatever was appended meanwhile; the fold knows whether it still counts."""

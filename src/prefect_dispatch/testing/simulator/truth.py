@@ -61,6 +61,14 @@ class Ran:
     completed: bool = False
 
 
+@dataclass(frozen=True)
+class Meant:
+    """What somebody wanted who superseded a job: which generation, and from where its successor goes on."""
+
+    generation: int
+    resume: str | None
+
+
 @dataclass
 class Truth:
     """What really happened in one simulation.
@@ -88,6 +96,7 @@ class Truth:
         index: the ledger of open lineages; None as long as nobody has opened an office.
         requeues: for each object and restart, who called requeue.
         gone: attempts of which the site has said that nothing lives.
+        meant: for each request to supersede, what was wanted.
     """
 
     scheduler: MemoryScheduler
@@ -112,6 +121,7 @@ class Truth:
     index: Ledger | None = None
     requeues: dict[tuple[ObjectRef, int], list[str]] = field(default_factory=lambda: defaultdict(list))
     gone: set[str] = field(default_factory=set)
+    meant: dict[str, Meant] = field(default_factory=dict)
 
     @property
     def state(self) -> LineageState:

@@ -61,6 +61,11 @@ class World:
 
         self._supervisors[name] = self._stage.kernel.spawn(name, main, after)
 
+    @property
+    def is_deserted(self) -> bool:
+        """Whether no supervisor is there any more: the last ones went when the job was finished."""
+        return not self._supervisors
+
     def turn(self) -> None:
         """Be the cluster: begin and end processes, for as long as the simulation goes on."""
         while True:

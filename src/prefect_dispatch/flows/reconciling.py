@@ -1,0 +1,223 @@
+"""What one run of flow ``reconcile`` does for each lineage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.responses import OrchestrationResult, SetStateStatus
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Crashed
+
+from prefect_dispatch.errors import DispatchError, LineageError, SpecError
+from prefect_dispatch.failpoints import reach
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.supervisor.beats import BEAT_EVERY, DEAD_AFTER, last_beats
+from prefect_dispatch.supervisor.carriers import Carrier, carried_generation, carrier_of, settled_at
+from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.ending import see_to_it
+from prefect_dispatch.supervisor.places import open_index, open_record
+from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.adoption import adopt, deployment_of
+from prefect_dispatch.tasks.events import Announcer
+from prefect_dispatch.tasks.held_run import lineage_of
+from prefect_dispatch.tasks.resuming import Woken, how_lifted, wake
+from prefect_dispatch.tasks.standing import Signs, Standing, is_silent, standing_of
+from prefect_dispatch.tasks.supervise_runs import read_runs
+from prefect_dispatch.tasks.wishes import Wish, record_wish, wish_of
+
+SEE_TO_IT_SECONDS = 20.0
+"""How long a job that is to stop is seen to here; what takes longer is left to a run of its own."""
+ONE_MORE_SECONDS = BEAT_EVERY.total_seconds() * 1.5
+"""How long one more sign of life is waited for before a process is taken for dead."""
+AT_A_TIME = 16
+
+
+class Reconciling:
+    """The work of one run.
+
+    Args:
+        client: Prefect.
+        deployment: the name of the deployment that takes over.
+        clock: the clock.
+        troubles: what could not be done is added.
+    """
+
+    def __init__(self, client: PrefectClient, deployment: str, clock: Clock, troubles: list[str]) -> None:
+        self._client = client
+        self._deployment = deployment
+        self._clock = clock
+        self._troubles = troubles
+        self._records: dict[Record, str] = {}
+        self._beats: dict[str, dict[tuple[str, str], datetime]] = {}
+        self.told: list[str] = []
+
+    @property
+    def count(self) -> int:
+        """How many lineages are looked after."""
+        return len(self._records)
+
+    async def add(self, root: str) -> None:
+        """Look after the lineages of a record root that are in its index of open ones."""
+        names = await asyncio.to_thread(open_index(root).names)
+        self._records |= {open_record(root, name, self._clock): root for name in names}
+        self._beats[root] = await asyncio.to_thread(last_beats, root)
+
+    async def settle(self) -> None:
+        """Do for each lineage what its run's state asks for; with one query for all runs."""
+        are_open = await asyncio.gather(*(self._is_open(record) for record in self._records))
+        read = [record for record, is_open in zip(self._records, are_open, strict=True) if is_open]
+        ids = {uuid for each in read if (uuid := _uuid(each.known.carried_by)) is not None}
+        runs = await read_runs(self._client, ids)
+        slots = asyncio.Semaphore(AT_A_TIME)
+
+        async def settle(record: Record) -> None:
+            async with slots:
+                try:
+                    await self._settle(record, runs.get(record.known.carried_by or ""))
+                except (ObjectNotFound, LineageError):
+                    pass  # Somebody else was faster; the next minute sees what that came to.
+                except (DispatchError, httpx.HTTPError, OSError) as error:
+                    self._troubles.append(f"{record.lineage}: {error}")
+
+        await asyncio.gather(*(settle(each) for each in read))
+
+    async def mark_silent(self, live: Sequence[FlowRun]) -> None:
+        """Mark the runs whose processes were killed unseen, and whose jobs others carry by now or are over."""
+        carriers = {record.known.carried_by for record in self._records if record.known.open}
+        suspects = [run for run in live if str(run.id) not in carriers]
+        await asyncio.gather(*(self._mark_if_silent(run, root) for run in suspects for root in self._beats))
+
+    async def _mark_if_silent(self, run: FlowRun, root: str) -> None:
+        lineage, own = _lineage_name(run), str(run.id)
+        beat = self._beats[root].get((lineage, own))
+        if not is_silent(run, beat, self._clock.now()):
+            return
+        try:
+            entries = await asyncio.to_thread(open_record(root, lineage, self._clock).entries)
+            if carried_generation(entries, own) is not None and not await self._lives(root, lineage, own, beat):
+                await self._crash(run)
+        except (DispatchError, httpx.HTTPError, OSError) as error:
+            self._troubles.append(f"flow run {own}: {error}")
+
+    async def _lives(self, root: str, lineage: str, carrier: str, beat: datetime | None) -> bool:
+        """Whether a process that seems silent gives one more sign: its clock, or this one, may be wrong by hours."""
+        await self._clock.sleep(ONE_MORE_SECONDS)
+        return (await asyncio.to_thread(last_beats, root)).get((lineage, carrier)) != beat
+
+    async def _is_open(self, record: Record) -> bool:
+        try:
+            state = await asyncio.to_thread(record.refresh)
+            if state.finished is not None:
+                await asyncio.to_thread(record.settle_index)
+            if state.open:
+                record.require_writable()
+            return state.open
+        except (DispatchError, OSError) as error:
+            self._troubles.append(f"{record.lineage}: {error}")
+            return False
+
+    async def _settle(self, record: Record, run: FlowRun | None) -> None:
+        state, now = record.known, self._clock.now()
+        assert state.at is not None
+        # A long record is read as a whole only where it may matter since when somebody carries it.
+        known = Carrier(state.carried_by, state.at) if state.carried_by is not None else None
+        root = self._records[record]
+        beat = self._beats[root].get((record.lineage, state.carried_by or ""))
+        standing = standing_of(Signs(known, run, beat, state.at), now)
+        if standing in (Standing.WISHED, Standing.LOST):
+            carrier = carrier_of(await asyncio.to_thread(record.entries))
+            run = run if carrier is not None and carrier.flow_run == state.carried_by else None
+            standing = standing_of(Signs(carrier, run, beat, state.at), now)
+        match standing:
+            case Standing.CARRIED:
+                return
+            case Standing.WAITS:
+                if run is not None and state.hold is None:
+                    await self._wake(record, run)
+            case Standing.WISHED:
+                await self._grant(record, run)
+            case Standing.LOST:
+                over = run is not None and run.state is not None and run.state.is_final()
+                if over or not await self._lives(root, record.lineage, state.carried_by or "", beat):
+                    await self._take_over(record, run, beat)
+
+    async def _grant(self, record: Record, run: FlowRun | None) -> None:
+        """What a person has asked of the run is written down and seen to."""
+        if run is None or run.state is None:
+            return
+        word = await asyncio.to_thread(record_wish, record, run)
+        self.told += [word] if word else []
+        state = await self._see_to_it(record)
+        if state.finished is not None:
+            return
+        if wish_of(run.state) is Wish.STOP and run.state.is_final():
+            await self._adopt(record, run)
+        elif run.state.is_paused() and state.hold is None and state.stop is None:
+            await self._wake(record, run)
+
+    async def _see_to_it(self, record: Record) -> LineageState:
+        if record.known.stop is None:
+            return record.known
+        state = await see_to_it(record, self._clock, SEE_TO_IT_SECONDS)
+        Announcer(record.lineage, await asyncio.to_thread(record.id)).settled(state)
+        if state.finished is not None:
+            self.told.append(f"{record.lineage} is {state.finished.outcome}")
+        return state
+
+    async def _wake(self, record: Record, run: FlowRun) -> None:
+        """Its hold was lifted by somebody who could not reach Prefect."""
+        why = how_lifted(await asyncio.to_thread(record.refresh))
+        if await wake(self._client, run.id, why) is Woken.RESUMED:
+            self.told.append(f"{record.lineage} goes on: {why}")
+
+    async def _take_over(self, record: Record, run: FlowRun | None, beat: datetime | None) -> None:
+        if run is not None and is_silent(run, beat, self._clock.now()):
+            await self._crash(run)
+        if record.known.stop is not None:
+            state = await self._see_to_it(record)
+            if state.finished is not None:
+                return
+        await self._adopt(record, run)
+
+    async def _adopt(self, record: Record, run: FlowRun | None) -> None:
+        state = await asyncio.to_thread(record.refresh)
+        try:
+            deployment = await deployment_of(self._client, run, self._deployment)
+        except SpecError:
+            if state.hold is not None:
+                return  # It waits for a person, and commands answer for it as well.
+            raise
+        seq = settled_at(await asyncio.to_thread(record.entries))
+        id = await asyncio.to_thread(record.id)
+        adopter = await adopt(self._client, deployment, record.lineage, id, seq, state, self._clock.now())
+        if adopter is not None:
+            self.told.append(f"flow run {adopter.id} takes {record.lineage} over from {state.carried_by or 'nobody'}")
+
+    async def _crash(self, run: FlowRun) -> None:
+        """Mark a run as crashed. Should its process live after all, it finds itself overtaken, and says so."""
+        minutes = DEAD_AFTER.total_seconds() / 60
+        message = f"its process has given no sign of life for {minutes:g} minutes"
+        reach("prefect.crash")
+        answer: OrchestrationResult[Any] = await self._client.set_flow_run_state(run.id, Crashed(message=message))
+        if answer.status is SetStateStatus.ACCEPT:
+            self.told.append(f"flow run {run.id} has crashed: {message}")
+
+
+def _lineage_name(run: FlowRun) -> str:
+    job = run.parameters.get("job")
+    name = job.get("lineage") if isinstance(job, Mapping) else None
+    return name if isinstance(name, str) else lineage_of(run)
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return UUID(text) if text is not None else None
+    except ValueError:
+        return None

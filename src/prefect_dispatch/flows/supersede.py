@@ -1,0 +1,68 @@
+"""The flow that has a changed job take the place of the one that a lineage was opened with, and carries it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from pydantic import Field
+
+from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.errors import UsageError
+from prefect_dispatch.flows.cancelled import stop_cancelled
+from prefect_dispatch.flows.supervise import carry_on, final_state, flow_run_id, over_already
+from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.supervisor.assemble import plan_of
+from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.tasks.supersede import supersede as supersede_once
+
+
+@flow(
+    name="supersede",
+    flow_run_name="supersede-{lineage}",
+    on_cancellation=[stop_cancelled],
+    persist_result=False,
+    validate_parameters=True,
+)
+async def supersede(
+    lineage: Annotated[str, Field(description="The lineage, open or finished")],
+    job: Annotated[JobSpec, Field(description="The changed job, of the same lineage")],
+    resume: Annotated[
+        str | None,
+        Field(description="latest, scratch, or a publication's name; as the old job would go on where left empty"),
+    ] = None,
+    note: Annotated[str, Field(description="Why, for the record")] = "",
+) -> State[Any]:
+    """Open the next generation of a lineage with a changed job, and carry it to its end, as ``supervise`` does.
+
+    The old job's object is asked to stop and not waited for; its flow run ends as Cancelled named ``Superseded``.
+    Started again from the top, as after a hold, or retried, this run finds its own generation and carries it on.
+
+    Args:
+        lineage: the lineage.
+        job: the changed job. Relative places are relative to the folder that this flow runs in.
+        resume: where it goes on from.
+        note: why.
+
+    Returns:
+        As for ``supervise``.
+
+    Raises:
+        UsageError: the job is of another lineage.
+        LineageError: it cannot be superseded so, or somebody else was faster; the text says what to do.
+    """
+    if job.lineage != lineage:
+        raise UsageError(f"the job is of lineage {job.lineage!r}, not of {lineage!r}")
+    resolved = await resolve(job, Path.cwd())
+    carrier = flow_run_id()
+    planned = await asyncio.to_thread(plan_of, resolved)
+    record = open_record(resolved.record_root, lineage, SystemClock())
+    over = await asyncio.to_thread(over_already, record, carrier)
+    if over is not None:
+        return final_state(over)
+    state = await supersede_once(record, resolved, planned, resume or None, note, carrier or "")
+    return await carry_on(record, state, planned, carrier)

@@ -1,0 +1,98 @@
+"""One bucket: its client, and how a request to it is tried again or given up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, Iterator, List, NoReturn, Optional, Tuple, TypeVar
+
+from prefect_dispatch.errors import Absent, DispatchError, StoreError, StoreUnreachable
+from prefect_dispatch.format.printable import printable
+from prefect_dispatch.stores.s3_access import S3Access
+from prefect_dispatch.stores.s3_credentials import Credentials
+from prefect_dispatch.stores.s3_errors import Failure, Meaning, failure_of, is_panic
+from prefect_dispatch.stores.s3_tries import Tries
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store as Client
+
+T = TypeVar("T")
+
+
+class S3Bucket:
+    """A bucket of one server.
+
+    Args:
+        name: its name.
+        access: how its server is reached.
+    """
+
+    def __init__(self, name: str, access: S3Access) -> None:
+        self.name = name
+        self.access = access
+        self._client: Optional[Tuple[Credentials, Client]] = None
+
+    def describe(self, key: str) -> str:
+        """An object as people find it."""
+        return f"s3://{self.name}/{printable(key)} at {self.access.endpoint}"
+
+    def client(self) -> Client:
+        """The client, with the credentials of now.
+
+        Raises:
+            StoreUnreachable: there are none, or the server sends its clients elsewhere.
+            OSError: the server does not answer.
+        """
+        credentials = self.access.credentials()
+        client = self._client
+        if client is None or client[0] != credentials:
+            try:
+                client = (credentials, self.access.bucket(self.name, credentials))
+            except OSError as error:
+                raise StoreUnreachable(f"s3://{self.name}: {error.strerror or error}; see AWS_CA_BUNDLE") from None
+            self.access.require_no_redirect(self.name)
+            self._client = client
+        return client[1]
+
+    def ask(self, request: Callable[[], T], key: str) -> T:
+        """Make a request that may be made again."""
+        answers: List[T] = []
+        for failure in self.tries(lambda: answers.append(request()), key):
+            if failure.meaning is Meaning.ABSENT:
+                raise Absent(f"{self.describe(key)} is not there")
+            if failure.meaning not in (Meaning.UNANSWERED, Meaning.CONFLICT):
+                self.refuse(failure, key)
+        return answers[0]
+
+    def tries(self, request: Callable[[], None], key: str) -> Iterator[Failure]:
+        """Make a request until it succeeds or its time is over; each failure but the last is the caller's to judge."""
+        tries = Tries(self.access)
+        while True:
+            try:
+                request()
+                return
+            except DispatchError:
+                raise
+            except BaseException as error:
+                if not isinstance(error, Exception) and not is_panic(error):
+                    raise
+                failure = failure_of(error)
+            if failure.meaning not in (Meaning.DENIED, Meaning.NO_BUCKET):
+                yield failure
+            if not tries.again(failure):
+                self.refuse(failure, key)
+
+    def refuse(self, failure: Failure, key: str) -> NoReturn:
+        """Raise what a failure means that is not tried again."""
+        what = self.describe(key)
+        if failure.meaning is Meaning.NO_BUCKET:
+            raise StoreUnreachable(
+                f"bucket {self.name!r} is not at {self.access.endpoint}; create it, or name another in the root"
+            )
+        if failure.meaning is Meaning.DENIED:
+            raise StoreUnreachable(
+                f"{what}: {failure.text}; the credentials do not open it: check the key, its expiry and its permissions"
+            )
+        if failure.meaning is Meaning.ABSENT:
+            raise Absent(f"{what} is not there")
+        if failure.meaning is Meaning.REFUSED:
+            raise StoreError(f"{what}: {failure.text}; check endpoint, region and bucket")
+        raise StoreError(f"{what}: {failure.text}; whether the request had its effect is not known, try again")

@@ -1,0 +1,91 @@
+"""Starting a run that takes a lineage over which nobody carries any more."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterIdempotencyKey
+from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import ObjectNotFound
+
+from prefect_dispatch.errors import SpecError
+from prefect_dispatch.failpoints import reach
+from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.tasks.held_run import generation_tag, lineage_tag
+
+ADOPTER_TAG = "adopter"
+MOST_ADOPTERS = 50
+"""Runs that take over where the record stands, each after the one before came to nothing."""
+LONGEST_DELAY = timedelta(hours=1)
+
+
+def key_of(record: str, seq: int, number: int) -> str:
+    """The idempotency key of the number-th adopter of a record at a fact: whoever asks how often, it is one run."""
+    return f"prefect-dispatch-{record}-{seq}-{number}"
+
+
+def delay_before(number: int) -> timedelta:
+    """How long after the end of an adopter that came to nothing the next one is started: at once, then ever later."""
+    return timedelta(0) if number <= 1 else min(timedelta(minutes=2 ** min(number - 2, 10)), LONGEST_DELAY)
+
+
+async def deployment_of(client: PrefectClient, run: FlowRun | None, named: str) -> UUID:
+    """The deployment that a lineage's runs are started from: that of its last run, else the one that is named.
+
+    A run of flow ``supersede``, which has more parameters than the job, is not one to start once more.
+
+    Raises:
+        SpecError: there is none of that name.
+    """
+    if run is not None and run.deployment_id is not None and run.parameters.keys() == {"job"}:
+        return run.deployment_id
+    try:
+        return (await client.read_deployment_by_name(named)).id
+    except ObjectNotFound:
+        raise SpecError(f"there is no deployment {named!r} to start a run from; deploy flow supervise") from None
+
+
+async def adopt(
+    client: PrefectClient, deployment: UUID, lineage: str, record: str, seq: int, state: LineageState, now: datetime
+) -> FlowRun | None:
+    """Start a run that takes a lineage over. Idempotent for a record at a fact.
+
+    Only a run that is over without having moved the record is followed by another, each later than the one before: what
+    keeps them from their work is there for a person to see.
+
+    Args:
+        client: Prefect.
+        deployment: where the run is started from.
+        lineage: the lineage's name.
+        record: its record's id.
+        seq: the place of the last fact that is more than a taking over.
+        state: what the record folds to.
+        now: the time.
+
+    Returns:
+        The run, if this started one; None where one is on its way, or is not due yet.
+    """
+    if state.opened is None:
+        return None
+    keys = [key_of(record, seq, number) for number in range(MOST_ADOPTERS)]
+    chosen = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=keys))
+    known = {run.idempotency_key: run for run in await client.read_flow_runs(flow_run_filter=chosen)}
+    last = max((number for number, key in enumerate(keys) if key in known), default=-1)
+    if last == MOST_ADOPTERS - 1:
+        return None
+    if last >= 0:
+        before = known[keys[last]]
+        if before.state is None or not before.state.is_final():
+            return None
+        if now - before.state.timestamp < delay_before(last + 1):
+            return None
+    reach("prefect.adopt")
+    return await client.create_flow_run_from_deployment(
+        deployment,
+        parameters={"job": state.opened.spec.model_dump(mode="json")},
+        idempotency_key=keys[last + 1],
+        tags=[lineage_tag(lineage), generation_tag(state.generation), ADOPTER_TAG],
+        name=f"supervise-{lineage}",
+    )

@@ -1,0 +1,50 @@
+"""``reconcile`` by a clock that is ahead, for what takes minutes of silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from prefect.client.orchestration import get_client
+
+from prefect_dispatch.flows.reconciling import ONE_MORE_SECONDS, Reconciling
+from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.tasks.supervise_runs import read_live_runs
+from support.deployed import DEPLOYMENT
+
+
+class LaterClock(SystemClock):
+    """The time in a quarter of an hour, for who does not wait.
+
+    Args:
+        waits: what happens while one more sign of life is waited for.
+    """
+
+    def __init__(self, waits: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._waits = waits
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(minutes=15)
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds == ONE_MORE_SECONDS:
+            self._waits()
+        else:
+            await super().sleep(seconds)
+
+
+async def reconcile_later(operator: Any, waits: Callable[[], None] = lambda: None) -> tuple[list[str], list[str]]:
+    """Look once at the lineages of a bench; what was done, and what could not be."""
+    troubles: list[str] = []
+    async with get_client() as client:
+        work = Reconciling(client, f"supervise/{DEPLOYMENT}", LaterClock(waits), troubles)
+        await work.add(str(operator.runs))
+        await work.settle()
+        await work.mark_silent([run for run in await read_live_runs(client) if _is_of(run, operator)])
+    return work.told, troubles
+
+
+def _is_of(run: Any, operator: Any) -> bool:
+    return run.parameters.get("job", {}).get("lineage") == operator.lineage
