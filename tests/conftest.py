@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from slurm_cluster.cluster import Cluster, shared_cluster, turn, why_not
 from support.s3.server import Server, serve
 
 # How long an example takes says more about the machine than about the code. A run of CI must not fail by luck.
@@ -26,3 +27,23 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A real S3 server of this session's own; it starts with the first test that asks for it."""
     with serve("seaweed", tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real Slurm cluster, one for all workers of a run; it starts with the first test that asks for it."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    base = tmp_path_factory.getbasetemp()
+    with shared_cluster(base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(slurm_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """The cluster for one test alone, empty, its commands on PATH."""
+    with turn(slurm_cluster):
+        monkeypatch.setenv("PATH", slurm_cluster.path)
+        yield slurm_cluster
+        slurm_cluster.clear()

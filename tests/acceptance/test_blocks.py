@@ -12,7 +12,7 @@ from prefect.plugins import load_prefect_collections
 from prefect.testing.standard_test_suites.blocks import BlockStandardTestSuite
 from prefect_aws.credentials import MinIOCredentials
 
-from prefect_dispatch.blocks import CheckpointStore, CommandSignal, LocalScheduler
+from prefect_dispatch.blocks import CheckpointStore, CommandSignal, LocalScheduler, SlurmScheduler
 from prefect_dispatch.errors import SpecError, UsageError
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
@@ -45,6 +45,27 @@ class TestLocalScheduler(BlockStandardTestSuite):
         return LocalScheduler
 
 
+class TestSlurmScheduler(BlockStandardTestSuite):
+    @pytest.fixture
+    def block(self) -> type[SlurmScheduler]:
+        return SlurmScheduler
+
+
+def test_a_slurm_scheduler_opens_as_it_is_written_and_refuses_what_it_cannot_do():
+    block = SlurmScheduler(partition="low", warning_signal="SIGUSR1", poll_interval=timedelta(seconds=5))
+    assert block.settings()["warning_signal"] == "USR1" and block.settings()["partition"] == "low"
+    assert block.open().capabilities.poll_interval == timedelta(seconds=5)
+    wrong: list[dict[str, Any]] = [
+        {"warning_signal": "KILL"},
+        {"options": {"requeue": ""}},
+        {"cessation_command": ["{host}"]},
+        {"history": timedelta(hours=1)},
+    ]
+    for each in wrong:
+        with pytest.raises(ValueError):
+            SlurmScheduler(**each)
+
+
 def test_prefect_finds_the_blocks_by_the_entry_point():
     # given
     (point,) = entry_points(group="prefect.collections", name="prefect_dispatch")
@@ -56,6 +77,7 @@ def test_prefect_finds_the_blocks_by_the_entry_point():
         "CheckpointStore",
         "CommandSignal",
         "LocalScheduler",
+        "SlurmScheduler",
     }
 
 

@@ -164,7 +164,7 @@ WAYS_OUT = [
     ("hold_for: soon", "hold_for: duration 'soon' is not one"),
     ("on_finished: again", "on_finished: 'again' is refused; use 'refuse' or 'supersede'"),
     ("cancelation: {mode: notify_then_terminate}", "cancelation {'mode': 'notify_then_terminate'} is not in this ver"),
-    ("scheduler: {type: slurm}", "scheduler.type 'slurm' is not in this version; use local"),
+    ("scheduler: {type: kubernetes}", "scheduler.type 'kubernetes' is not in this version; use local or slurm"),
     ("scheduler: {type: kubernetes}", "scheduler.type 'kubernetes' is not in this version; use local"),
 ]
 

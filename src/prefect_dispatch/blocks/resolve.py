@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from prefect_dispatch.blocks.checkpoint_store import CheckpointStore
 from prefect_dispatch.blocks.local_scheduler import LocalScheduler
+from prefect_dispatch.blocks.slurm_scheduler import SlurmScheduler
 from prefect_dispatch.errors import SpecError
 from prefect_dispatch.model.anchor import anchored
 from prefect_dispatch.model.job import ResolvedJob
@@ -14,7 +15,7 @@ from prefect_dispatch.model.spec import InlineStore, JobSpec
 from prefect_dispatch.schedulers.registry import read_settings
 from prefect_dispatch.supervisor.places import absolute_root, check_root
 
-B = TypeVar("B", CheckpointStore, LocalScheduler)
+B = TypeVar("B", CheckpointStore, LocalScheduler, SlurmScheduler)
 
 
 async def resolve(spec: JobSpec, base: Path) -> ResolvedJob:
@@ -46,8 +47,9 @@ async def _roots(spec: JobSpec) -> tuple[str, str]:
 async def _scheduler_settings(spec: JobSpec, base: Path) -> dict[str, Any]:
     if not isinstance(spec.scheduler, str):
         return read_settings(spec.scheduler.model_dump(), base)
-    scheduler = await _load(LocalScheduler, spec.scheduler, "scheduler")
-    return scheduler.settings()
+    if spec.scheduler.startswith(f"{SlurmScheduler.get_block_type_slug()}/"):
+        return (await _load(SlurmScheduler, spec.scheduler, "scheduler")).settings()
+    return (await _load(LocalScheduler, spec.scheduler, "scheduler")).settings()
 
 
 async def _load(kind: type[B], reference: str, field: str) -> B:

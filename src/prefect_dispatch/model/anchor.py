@@ -39,8 +39,10 @@ def anchored(spec: JobSpec, base: PurePath) -> JobSpec:
         changes["store"] = InlineStore(root=place(spec.store.root), record_root=record_root)
     if isinstance(spec.scheduler, InlineScheduler):
         settings = spec.scheduler.model_dump()
-        if isinstance(settings.get("state_folder"), str):
-            settings["state_folder"] = place(settings["state_folder"])
+        # Behind a command prefix the places are the site's.
+        for name in () if settings.get("command_prefix") else ("state_folder", "log_folder"):
+            if isinstance(settings.get(name), str):
+                settings[name] = place(settings[name])
         changes["scheduler"] = InlineScheduler.model_validate(settings)
     return spec.model_copy(update=changes)
 

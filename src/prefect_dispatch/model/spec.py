@@ -106,13 +106,13 @@ class InlineScheduler(_SpecPart):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    type: Annotated[Literal["local"], Field(description="The kind of scheduler: local")]
+    type: Annotated[Literal["local", "slurm"], Field(description="The kind of scheduler: local or slurm")]
 
     @field_validator("type", mode="before")
     @classmethod
     def _refuse_later_types(cls, value: Any) -> Any:
-        if value in ("slurm", "kubernetes"):
-            raise ValueError(f"scheduler.type {value!r} is not in this version; use local")
+        if value == "kubernetes":
+            raise ValueError(f"scheduler.type {value!r} is not in this version; use local or slurm")
         return value
 
 
@@ -182,7 +182,8 @@ class JobSpec(_SpecPart):
         Field(min_length=1, description="Where saves lie on the job's machine before a bucket has them; $TMPDIR else"),
     ] = None
     scheduler: Annotated[
-        Text | InlineScheduler, Field(description="local-scheduler/NAME, or inline {type: local, …}")
+        Text | InlineScheduler,
+        Field(description="local-scheduler/NAME or slurm-scheduler/NAME, or inline {type: local, …}"),
     ] = "local-scheduler/default"
     resources: Annotated[Resources, Field(description="What one execution needs")] = Resources()
     log: Annotated[Text, Field(min_length=1, description="auto, or a file that output is appended to")] = "auto"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,6 +24,8 @@ from prefect_dispatch.schedulers.local_request import (
 )
 from prefect_dispatch.schedulers.local_state import describe_folder_refusal
 from prefect_dispatch.schedulers.port import Scheduler
+from prefect_dispatch.schedulers.slurm.script import describe_option_refusal
+from prefect_dispatch.schedulers.slurm.settings import SlurmSettings
 from prefect_dispatch.settings import state_folder
 
 
@@ -48,6 +50,24 @@ class LocalSettings(BaseModel):
         """The scheduler itself."""
         return LocalScheduler(Path(self.state_folder), self.slots, self.linger)
 
+    def absolute(self, base: Path) -> Self:
+        """The same with its places made absolute."""
+        return self.model_copy(update={"state_folder": str((base / self.state_folder).absolute())})
+
+    @property
+    def queue(self) -> str:
+        """What its objects are in."""
+        return self.state_folder
+
+    def signal(self) -> LocalCessation:
+        """Its own cessation signal."""
+        return LocalCessation(Path(self.state_folder))
+
+
+Settings = LocalSettings | SlurmSettings
+KINDS: Mapping[str, type[Settings]] = {"local": LocalSettings, "slurm": SlurmSettings}
+"""The settings of each type of scheduler."""
+
 
 def read_settings(settings: Mapping[str, Any], base: Path) -> dict[str, Any]:
     """Check a scheduler's settings and make its places absolute.
@@ -59,20 +79,7 @@ def read_settings(settings: Mapping[str, Any], base: Path) -> dict[str, Any]:
     Raises:
         SpecError: an unknown type, field or value.
     """
-    if settings.get("type") != "local":
-        raise SpecError(f"scheduler.type {settings.get('type')!r} is not in this version; use local")
-    try:
-        read = LocalSettings.model_validate(settings)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in fault["loc"])
-        if fault["type"] == "extra_forbidden":
-            known = ", ".join(LocalSettings.model_fields)
-            raise SpecError(f"unknown field 'scheduler.{place}'; a local scheduler has {known}") from None
-        message = fault["msg"].removeprefix("Value error, ")
-        raise SpecError(f"scheduler.{place}: {fault['input']!r} is refused: {message}") from None
-    absolute = read.model_copy(update={"state_folder": str((base / read.state_folder).absolute())})
-    return absolute.model_dump(mode="json")
+    return _read(settings).absolute(base).model_dump(mode="json")
 
 
 def scheduler_of(settings: Mapping[str, Any]) -> Scheduler:
@@ -81,7 +88,7 @@ def scheduler_of(settings: Mapping[str, Any]) -> Scheduler:
     Raises:
         SpecError: this version has no such scheduler.
     """
-    return LocalSettings.model_validate(read_settings(settings, Path("/"))).scheduler()
+    return _read(settings).absolute(Path("/")).scheduler()
 
 
 def signal_of(settings: Mapping[str, Any]) -> CessationSignal | None:
@@ -90,15 +97,15 @@ def signal_of(settings: Mapping[str, Any]) -> CessationSignal | None:
     Raises:
         SpecError: this version has no such scheduler.
     """
-    return LocalCessation(Path(LocalSettings.model_validate(read_settings(settings, Path("/"))).state_folder))
+    return _read(settings).absolute(Path("/")).signal()
 
 
 def same_queue(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether a scheduler of these settings knows the objects of one of those, whatever else differs."""
     if one == other:
         return True
-    read = [LocalSettings.model_validate(read_settings(settings, Path("/"))) for settings in (one, other)]
-    return read[0].state_folder == read[1].state_folder
+    first, second = (_read(settings).absolute(Path("/")) for settings in (one, other))
+    return first.type == second.type and first.queue == second.queue
 
 
 def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> str | None:
@@ -109,6 +116,8 @@ def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> st
         spec: the job.
         workdir: where its program is to run, absolute.
     """
+    if settings.get("type") == "slurm":
+        return describe_option_refusal(spec.resources)
     if settings.get("type") != "local":
         return None
     path = job_path(os.environ, spec.environment)
@@ -117,6 +126,25 @@ def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> st
         or describe_resource_refusal(spec.resources)
         or describe_program_refusal(spec.command, spec.setup, workdir, path)
     )
+
+
+def _read(settings: Mapping[str, Any]) -> Settings:
+    kind = KINDS.get(str(settings.get("type")))
+    if kind is None:
+        raise SpecError(f"scheduler.type {settings.get('type')!r} is not in this version; use {' or '.join(KINDS)}")
+    try:
+        return kind.model_validate(settings)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            known = ", ".join(kind.model_fields)
+            type = settings["type"]
+            raise SpecError(f"unknown field 'scheduler.{place}'; a {type} scheduler has {known}") from None
+        message = fault["msg"].removeprefix("Value error, ")
+        if not place:
+            raise SpecError(f"scheduler: {message}") from None
+        raise SpecError(f"scheduler.{place}: {fault['input']!r} is refused: {message}") from None
 
 
 def runs_here(settings: Mapping[str, Any]) -> bool:

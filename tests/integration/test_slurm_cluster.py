@@ -1,0 +1,59 @@
+"""The tests' own cluster: shared by whoever needs it, and gone when nobody does, however he went."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_cluster.cluster import Cluster, why_not
+from support.full_form import FULL
+from support.waiting import until
+
+USER = """
+import sys, time
+from pathlib import Path
+from slurm_cluster.cluster import shared_cluster
+with shared_cluster(Path(sys.argv[1])) as cluster:
+    print(cluster.folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not FULL, reason="long; DISPATCH_TESTS=full runs it")
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_a_cluster_is_shared_and_gone_once_its_users_were_killed(tmp_path):
+    # given two processes that need a cluster
+    run = tmp_path / "run"
+    run.mkdir()
+    tests = str(Path(__file__).resolve().parents[1])
+    users = [
+        subprocess.Popen(
+            [sys.executable, "-c", USER, run],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": tests},
+        )
+        for _ in range(2)
+    ]
+    folders = [Path(user.stdout.readline().strip()) for user in users]
+    # then it is the same one, and it works
+    assert folders[0] == folders[1]
+    keeper = (run / "slurm.folder").read_text().split()[1]
+    assert "n[1-2]" in Cluster(folders[0]).run("sinfo", "-h", "-p", "normal", "-o", "%N")
+    # when the first is killed, the other one keeps it
+    users[0].send_signal(signal.SIGKILL)
+    users[0].wait()
+    assert Cluster(folders[0]).run("sinfo", "-h", "-p", "normal", "-o", "%N")
+    # when both are, nothing is left
+    users[1].send_signal(signal.SIGKILL)
+    users[1].wait()
+    until(lambda: not folders[0].exists(), "its folder is gone")
+    spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    assert f"ds{keeper}-" not in spaces
+    for user in users:
+        user.stdout.close()

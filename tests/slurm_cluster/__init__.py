@@ -1,0 +1,1 @@
+"""A real Slurm cluster on this machine, for tests; see README.md."""
