@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.supervisor import choices
+from prefect_dispatch.supervisor.assemble import plan_of
+from prefect_dispatch.supervisor.opening import open_lineage
 from support.deployed import patiently
 
 SAVES_AND_WAITS = """
@@ -89,3 +92,20 @@ def test_a_held_run_of_a_deployment_is_superseded_by_another_one_once(operator, 
     assert deployed.reaches(last, "Completed", "Failed").state.type == "COMPLETED"
     assert deployed.reaches(new, "Superseded", "Failed").state.name == "Superseded"
     assert len(operator.facts("opened")) == 3
+
+
+def test_a_job_that_was_stopped_while_its_process_began_does_not_begin_again(operator):
+    # given a job that may be begun again, opened by a command, and stopped before the command's process carries it
+    job = resolve_job(operator.write_job(SAVES_AND_WAITS, on_finished="supersede"))
+    open_lineage(operator.record(), job, plan_of(job))
+    assert operator.run("stop", "digits").returncode == 0
+    # when that process comes
+    copy = operator.folder / "copy.yaml"
+    copy.write_text(operator.job_file.read_text())
+    record = operator.record().id()
+    done = operator.run("submit", str(copy), "--wait", "--copy-for", record, "--generation", "0")
+    # then the job stays stopped, and that is told
+    assert done.returncode == 1
+    assert "lineage digits stopped" in done.stdout, done.stdout + done.stderr
+    assert [fact.kind for fact in operator.facts("opened")] == ["opened"]
+    assert operator.objects() == []

@@ -103,7 +103,7 @@ def test_the_command_says_which_hold_there_is(record, job_file, capsys):
 def test_the_command_lifts_the_hold_that_it_tells_of(record, job_file, capsys, monkeypatch, named, order):
     # given a command that starts nothing
     name = hold(record, "the disk was full")
-    monkeypatch.setattr("prefect_dispatch.cli.submit.supervise_apart", lambda job, record: 0)
+    monkeypatch.setattr("prefect_dispatch.cli.submit.supervise_apart", lambda job, record, generation: 0)
     option = ["--run-again", *([name] if named else [])]
     words = [str(job_file), *option] if order == "job first" else [*option, str(job_file)]
     # when

@@ -22,6 +22,7 @@ import yaml
 from prefect_dispatch.cli.__main__ import main
 from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.errors import LineageError, SchedulerError
+from prefect_dispatch.flows.supervise import meant_generation, over_already
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.facts import Opened
 from prefect_dispatch.model.job import ResolvedJob
@@ -30,6 +31,7 @@ from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
 from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.drive import JobOver, JobSuperseded
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record
@@ -381,6 +383,24 @@ class TestOnFinished:
         # then each went on from the one before
         assert bench.began() == [(0, 0), (1, 1), (2, 2)]
         assert [fact.parent for _, fact in openings(record)] == [None, 0, 1]
+
+    def test_what_was_stopped_before_anybody_carried_it_is_not_begun_again_by_who_was_to_carry_it(self, bench):
+        # given a job that was opened for a flow run, and stopped before that run began
+        job = resolve_job(bench.job(WAITS, on_finished="supersede"))
+        first = open_lineage(bench.record(), job, plan_of(job), request="run")
+        assert bench.command("stop", "digits", "--store", "runs").returncode == 0
+        # when that run comes, or another process that is to carry what was opened
+        meant = meant_generation(bench.record(), "run")
+        found = open_lineage(bench.record(), job, plan_of(job), meant=meant, request="run")
+        # then
+        assert meant == first.generation == 0
+        assert over_already(found, meant) == JobOver(found) and found.finished.outcome == "stopped"
+        assert len(openings(bench.record())) == 1
+        # while whoever submits it anew begins the next one, and the first run finds itself superseded
+        begun = open_lineage(bench.record(), job, plan_of(job), request="another")
+        assert (begun.generation, begun.carried_by, meant_generation(bench.record(), "another")) == (1, "another", 1)
+        found = open_lineage(bench.record(), job, plan_of(job), meant=meant, request="run")
+        assert over_already(found, meant) == JobSuperseded(found)
 
     def test_any_other_is_refused_with_the_way_out(self, bench):
         record = bench.open(DONE)

@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--note", default="", help="with --run-again: why, for the record")
     parser.add_argument("--copy-for", metavar="RECORD", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--generation", type=int, help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -98,7 +99,8 @@ def _run(options: argparse.Namespace) -> int:
         options.job.unlink()
         _require_record(record, options.copy_for)
     seen = require_held(record, options.run_again) if options.run_again is not None else None
-    state = open_lineage(record, job, plan_of(job))
+    # Who goes on for a command that has opened the lineage opens nothing: it may have been stopped meanwhile.
+    state = open_lineage(record, job, plan_of(job), meant=options.generation)
     if seen is not None:
         hold = seen.opened
         print(f"lifting hold {hold.hold} of {job.spec.lineage}: {printable(hold.why)}", flush=True)
@@ -106,8 +108,8 @@ def _run(options: argparse.Namespace) -> int:
     elif state.hold is not None:
         return _tell_held(job, state.hold)
     if options.wait:
-        return supervise_here(job, record, state.generation)
-    return supervise_apart(job, record)
+        return supervise_here(job, record, state.generation if options.generation is None else options.generation)
+    return supervise_apart(job, record, state.generation)
 
 
 def _require_record(record: Record, meant: str) -> None:
@@ -146,7 +148,7 @@ def _carry(job: ResolvedJob, record: Record, generation: int) -> str:
     from prefect_dispatch.flows.supervise import carry
 
     try:
-        return str(asyncio.run(carry(job.spec)).message)
+        return str(asyncio.run(carry(job.spec, generation)).message)
     except Exception as error:
         fault = printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         print(f"prefect-dispatch: Prefect failed ({fault}); the job goes on without it", file=sys.stderr)
@@ -192,8 +194,8 @@ def _tell_held(job: ResolvedJob, hold: Hold) -> int:
     return HELD
 
 
-def supervise_apart(job: ResolvedJob, record: Record) -> int:
-    """Start a process of its own that carries the job and outlives this terminal; return once it does carry it."""
+def supervise_apart(job: ResolvedJob, record: Record, generation: int) -> int:
+    """Start a process of its own that carries the generation and outlives this terminal; return once it does so."""
     spec: JobSpec = job.spec
     folder = state_folder() / "supervisors"
     folder.mkdir(parents=True, exist_ok=True)
@@ -207,7 +209,7 @@ def supervise_apart(job: ResolvedJob, record: Record) -> int:
     print(f"lineage {spec.lineage} is open; starting a process that carries it", flush=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*_PROGRAM, "submit", copy.name, "--wait", "--copy-for", record.id()],
+            [*_PROGRAM, "submit", copy.name, "--wait", "--copy-for", record.id(), f"--generation={generation}"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

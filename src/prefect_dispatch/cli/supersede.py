@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         retire_carriers(record)
         if options.wait:
             return supervise_here(job, record, state.generation)
-        return supervise_apart(job, record)
+        return supervise_apart(job, record, state.generation)
 
 
 def _tell(lineage: str, before: LineageState, state: LineageState) -> None:

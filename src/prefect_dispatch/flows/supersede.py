@@ -13,7 +13,7 @@ from pydantic import Field
 from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.flows.cancelled import stop_cancelled
-from prefect_dispatch.flows.supervise import carry_on, final_state, flow_run_id, over_already
+from prefect_dispatch.flows.supervise import carry_on, final_state, flow_run_id, meant_generation, over_already
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.clock import SystemClock
@@ -61,8 +61,8 @@ async def supersede(
     carrier = flow_run_id()
     planned = await asyncio.to_thread(plan_of, resolved)
     record = open_record(resolved.record_root, lineage, SystemClock())
-    over = await asyncio.to_thread(over_already, record, carrier)
+    state = await supersede_once(record, resolved, planned, resume or None, note, carrier or "")
+    over = over_already(state, await asyncio.to_thread(meant_generation, record, carrier))
     if over is not None:
         return final_state(over)
-    state = await supersede_once(record, resolved, planned, resume or None, note, carrier or "")
     return await carry_on(record, state, planned, carrier)

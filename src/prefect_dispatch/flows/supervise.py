@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -41,6 +42,9 @@ from prefect_dispatch.tasks.reports import report_plan
 from prefect_dispatch.tasks.resuming import SUPERSEDED, superseded_words
 from prefect_dispatch.tasks.run_watch import RunWatch
 
+_told: ContextVar[int | None] = ContextVar("told", default=None)
+"""The generation that the caller of :func:`carry` has opened."""
+
 
 @flow(
     name="supervise",
@@ -72,10 +76,11 @@ async def supervise(job: JobSpec) -> State[Any]:
     carrier = flow_run_id()
     planned = await asyncio.to_thread(plan_of, resolved)
     record = open_record(resolved.record_root, resolved.spec.lineage, SystemClock())
-    over = await asyncio.to_thread(over_already, record, carrier)
+    meant = await asyncio.to_thread(meant_generation, record, carrier)
+    state = await asyncio.to_thread(lambda: open_lineage(record, resolved, planned, meant=meant, request=carrier or ""))
+    over = over_already(state, meant)
     if over is not None:
         return final_state(over)
-    state = await asyncio.to_thread(open_lineage, record, resolved, planned)
     return await carry_on(record, state, planned, carrier)
 
 
@@ -141,31 +146,46 @@ async def _execute(supervisor: Supervisor, carrier: str | None, reporter: Report
     return result
 
 
-async def carry(job: JobSpec) -> State[Any]:
-    """Run :func:`supervise` as a function that ends when the job is held; its state tells what went wrong."""
+async def carry(job: JobSpec, generation: int | None = None) -> State[Any]:
+    """Run :func:`supervise` as a function that ends when the job is held; its state tells what went wrong.
+
+    Args:
+        job: the job.
+        generation: the generation that was opened for it, and is to be carried; None where the flow is to open it.
+    """
     # The two type checkers disagree on what a flow returns that is asked for its state.
-    with ending_when_held():
+    with ending_when_held(), _meaning(generation):
         running: Any = supervise(job, return_state=True)
         state: State[Any] = await running
     return state
 
 
-def over_already(record: Record, carrier: str | None) -> JobOver | JobSuperseded | None:
-    """What became of the generation that this very run carried, or was to take over; None where it goes on.
+def meant_generation(record: Record, carrier: str | None) -> int | None:
+    """The generation that this run is to carry, and no other: one that it carried or opened, or was started for.
 
-    It came while there was no process.
+    None for a run that begins, and takes what there is or opens it.
     """
-    state = record.refresh()
     carried = carried_generation(record.entries(), carrier) if carrier is not None else None
-    meant = carried if carried is not None else _adopted_generation()
-    if meant is None:
-        return None
-    if meant < state.generation:
+    if carried is not None:
+        return carried
+    told = _told.get()
+    return told if told is not None else _adopted_generation()
+
+
+def over_already(state: LineageState, meant: int | None) -> JobOver | JobSuperseded | None:
+    """What became of the generation that is meant, while nobody here carried it; None where it goes on."""
+    if meant is not None and meant < state.generation:
         return JobSuperseded(state)
-    if state.finished is None:
-        return None
-    record.settle_index()
-    return JobOver(state)
+    return JobOver(state) if state.finished is not None else None
+
+
+@contextlib.contextmanager
+def _meaning(generation: int | None) -> Iterator[None]:
+    token = _told.set(generation)
+    try:
+        yield
+    finally:
+        _told.reset(token)
 
 
 def _adopted_generation() -> int | None:

@@ -118,7 +118,7 @@ def _open(state: LineageState, generation: int, fact: Opened, at: datetime) -> L
         opened=fact,
         opened_at=at,
         # Whoever carried the old generation carries the new one only once they say so, as a run that opens it does.
-        carried_by=state.carried_by if state.opened is None else fact.request or None,
+        carried_by=fact.request or (state.carried_by if state.opened is None else None),
         parent=_parent(state),
         obligations=_obligations(state),
         base=fact.base,

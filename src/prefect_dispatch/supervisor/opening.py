@@ -20,10 +20,13 @@ from prefect_dispatch.supervisor.superseding import supersede
 _log = logging.getLogger(__name__)
 
 
-def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
+def open_lineage(
+    record: Record, job: ResolvedJob, plan: Plan, *, meant: int | None = None, request: str = ""
+) -> LineageState:
     """Open a lineage with a job, or join it where it is open with the same job.
 
-    Where it is finished and the job says ``on_finished: supersede``, its next generation begins.
+    Where it is finished and the job says ``on_finished: supersede``, its next generation begins: once for each who
+    asks, since whoever goes on for them says which generation is meant. What was stopped meanwhile stays so.
 
     Idempotent, and safe when several do it at once: one append decides.
 
@@ -31,9 +34,11 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
         record: the lineage's record.
         job: the resolved job.
         plan: what its rules become, as it was shown.
+        meant: the generation that is to be carried; nothing is opened then. None for whatever there is, or is to be.
+        request: by which flow run this is asked for; empty for none.
 
     Returns:
-        The state to go on from.
+        The state to go on from; that of a finished lineage, or of another generation, only where one was meant.
 
     Raises:
         SpecError: the lineage is new, and its scheduler would refuse the job, or a field of its identity
@@ -49,11 +54,14 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
         state = record.refresh()
         record.require_writable()
         if state.opened is not None:
+            if state.finished is not None:
+                record.settle_index()
+            if meant is not None and (state.finished is not None or state.generation != meant):
+                return state
             if state.finished is None:
                 _check_same(record.lineage, state.opened, job)
                 return state
-            record.settle_index()
-            begun = _begin_next(record, state, job, plan)
+            begun = _begin_next(record, state, job, plan, request)
             if begun is not None:
                 return begun
             continue
@@ -73,6 +81,7 @@ def open_lineage(record: Record, job: ResolvedJob, plan: Plan) -> LineageState:
                     workdir=job.workdir,
                     scheduler=job.scheduler,
                     root_prepared=prepared,
+                    request=request,
                 )
             )
         except Exists:
@@ -139,7 +148,7 @@ def owner() -> str:
         return str(os.getuid())
 
 
-def _begin_next(record: Record, state: LineageState, job: ResolvedJob, plan: Plan) -> LineageState | None:
+def _begin_next(record: Record, state: LineageState, job: ResolvedJob, plan: Plan, request: str) -> LineageState | None:
     """Begin the next generation of a finished lineage, if the job says so; None where somebody else was faster."""
     if job.spec.on_finished != "supersede":
         outcome = state.finished.outcome if state.finished is not None else ""
@@ -149,7 +158,7 @@ def _begin_next(record: Record, state: LineageState, job: ResolvedJob, plan: Pla
         )
     note = "the lineage was finished, and the job says on_finished: supersede"
     try:
-        return supersede(record, job, plan, who=owner(), note=note, meant=state.generation)
+        return supersede(record, job, plan, who=owner(), note=note, request=request, meant=state.generation)
     except LineageError:
         if record.refresh().generation == state.generation:
             raise
