@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from prefect_dispatch.blocks.record_roots import looked_after
+from prefect_dispatch.flows import reconcile as run_reconcile
+from prefect_dispatch.flows import supervise
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.supervisor.beats import Heart, sweep_beats
 from prefect_dispatch.tasks.supervise_runs import jobs_of, read_broken_runs, read_live_runs
@@ -156,3 +162,36 @@ def test_a_run_that_lost_its_process_is_taken_over_once(another, worker):
         assert len(operator.objects()) == 1
         assert len(operator.carriers()) == 2
     assert seeing.run(first).state.name == "Crashed"
+
+
+def test_a_held_job_is_stopped_though_the_command_leaves_it_to_others(operator, deployed, worker):
+    # given a held job, for which no process waits
+    run = deployed.start()
+    operator.release()
+    deployed.held(run)
+    # when a command only writes down that it is to stop
+    asked = operator.run("stop", operator.lineage, "--no-wait")
+    assert asked.returncode == 0, asked.stderr
+    assert operator.state().finished is None
+    # then whoever looks next sees to it, and the run ends too
+    looked = reconcile(operator)
+    assert operator.state().finished.outcome == "stopped", looked.stdout + looked.stderr
+    assert deployed.reaches(run, "Stopped", "Cancelled", "Suspended").state.name == "Stopped"
+
+
+def test_a_store_that_only_a_run_names_may_not_be_there_yet(another_server, tmp_path):
+    # given a run that has not made its folder
+    store = tmp_path / "not-yet"
+
+    async def look() -> State[Any]:
+        async with get_client() as client:
+            job = {"lineage": "later", "store": {"root": str(store)}}
+            await client.create_flow_run(supervise, parameters={"job": job})
+        return await run_reconcile(return_state=True)
+
+    # when one looks after all stores that are known
+    with temporary_settings({PREFECT_API_URL: another_server.url}):
+        state = asyncio.run(look())
+    # then
+    assert (state.name, state.message) == ("Completed", "0 open lineages in 1 stores")
+    assert not store.exists()

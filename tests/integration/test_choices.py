@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,8 @@ from prefect_dispatch.model.facts import (
 )
 from prefect_dispatch.model.steps import Done, Finish, Submit
 from prefect_dispatch.supervisor import choices
+from prefect_dispatch.supervisor.assemble import root_view_of
+from prefect_dispatch.supervisor.named_save import require_published
 from prefect_dispatch.supervisor.record import Record
 from support.held_lineage import HeldLineage
 
@@ -48,6 +51,21 @@ def test_from_a_save_chooses_base_and_floor(held):
     # then
     step = held.step(held.record())
     assert (step.base, step.floor) == (NAME, Epoch(0, 2, 0).number)
+
+
+def test_a_save_is_named_by_its_path_too_where_that_is_published_once(held):
+    # given
+    ledger, save = held.root().store.ledger("pub"), Publication.parse(NAME)
+    ledger.create(NAME)
+    # when
+    choices.continue_from(held.record(), save.path, held.hold, who="ada")
+    # then
+    assert held.step(held.record()).base == NAME
+    # given a path that was published twice
+    ledger.create(replace(save, step=save.step + 1).name)
+    # then it is told to choose
+    with pytest.raises(LineageError, match=f"published 2 times; name one of them in full: {NAME}, "):
+        require_published("digits", root_view_of("digits", held.record().refresh()), save.path)
 
 
 def test_a_save_that_is_not_there_is_refused_before_anything_is_written(held):

@@ -63,8 +63,12 @@ async def looked_after(
             found.append(await record_root_of(store))
         except DispatchError as error:
             troubles.append(str(error))
-    inline = (inline_root(job) for job in jobs) if stores is None else ()
-    return list(dict.fromkeys([*found, *(root for root in inline if root is not None)]))
+    return list(dict.fromkeys([*found, *(inline_roots(jobs) if stores is None else ())]))
+
+
+def inline_roots(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The record roots that jobs name themselves, each once."""
+    return list(dict.fromkeys(root for job in jobs if (root := inline_root(job)) is not None))
 
 
 def inline_root(job: Mapping[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--run-again", action="store_true", help="by the rule that the hold stands for")
     choice.add_argument("--stop", action="store_true", help="end the job")
-    choice.add_argument("--from", dest="base", metavar="PUBLICATION", help="from this save, see dispatch-job list")
+    choice.add_argument("--from", dest="base", metavar="SAVE", help="from this save, as dispatch-job list prints it")
     choice.add_argument("--scratch", action="store_true", help="without any save")
     parser.add_argument("--note", default="", help="why, for the record")
     add_store(parser)

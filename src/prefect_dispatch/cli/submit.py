@@ -188,7 +188,7 @@ def _tell_held(job: ResolvedJob, hold: Hold) -> int:
     print(f"lineage {name} is held: {printable(hold.opened.why)}; to go on, add --run-again {id}", file=sys.stderr)
     print(
         f"or answer hold {id} otherwise, and submit the job again: prefect-dispatch resume {name} "
-        f"--store {job.record_root} --stop | --scratch | --from PUBLICATION",
+        f"--store {job.record_root} --stop | --scratch | --from SAVE",
         file=sys.stderr,
     )
     return HELD

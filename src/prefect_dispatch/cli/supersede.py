@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         metavar="FROM",
-        help="latest, scratch, or a PUBLICATION of dispatch-job list; as the old job would go on where left out",
+        help="latest, scratch, or a save as dispatch-job list prints it; as the old job would go on where left out",
     )
     parser.add_argument("--note", default="", help="why, for the record")
     parser.add_argument("--wait", action="store_true", help="stay until the job is over or held; exit 0, 1 or 75")

@@ -12,7 +12,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 from pydantic import Field
 
-from prefect_dispatch.blocks.record_roots import looked_after
+from prefect_dispatch.blocks.record_roots import inline_roots, looked_after
 from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.flows.reconciling import Reconciling
 from prefect_dispatch.supervisor.beats import sweep_beats
@@ -48,26 +48,34 @@ async def reconcile(
         deployment: where the runs that take over are started from.
 
     Returns:
-        Completed with what was done, or Failed with what could not be; the rest was done all the same.
+        Completed with what was done, or Failed with what could not be; the rest was done all the same. A store that no
+        block and no argument names, but a run's job alone, is warned of where it cannot be looked at.
     """
     clock, logger = SystemClock(), get_run_logger()
     troubles: list[str] = []
+    beyond: list[str] = []
+    looked: list[str] = []
     async with get_client() as client:
         live = await read_live_runs(client)
         known = [*live, *await read_broken_runs(client)] if stores is None else live
-        roots = await looked_after(stores, jobs_of(known), troubles)
+        named = await looked_after(stores, (), troubles)
+        roots = list(dict.fromkeys([*named, *(inline_roots(jobs_of(known)) if stores is None else ())]))
         work = Reconciling(client, deployment, clock, troubles)
         for root in roots:
             try:
                 await work.add(root)
+                looked.append(root)
             except DispatchError as error:
-                troubles.append(str(error))
+                # One that only a run names may not be made yet, or be somebody's whose access this process lacks.
+                (troubles if root in named else beyond).append(str(error))
         await work.settle()
         await work.mark_silent(live)
         await delete_old_polls(client, NAME, clock.now() - RUNS_KEPT)
+    for text in beyond:
+        logger.warning("not looked after: %s", text, extra={"action": "store.beyond"})
     for text in work.told:
         logger.info("%s", text, extra={"action": "lineage.reconciled"})
-    for root in roots:
+    for root in looked:
         await asyncio.to_thread(sweep_beats, root, clock.now() - BEATS_KEPT)
         if not troubles:
             await asyncio.to_thread(note_poll, root, RECONCILE, clock.now())

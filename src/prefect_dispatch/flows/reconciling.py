@@ -139,6 +139,7 @@ class Reconciling:
             case Standing.CARRIED:
                 return
             case Standing.WAITS:
+                state = await self._see_to_it(record)
                 if run is not None and state.hold is None:
                     await self._wake(record, run)
             case Standing.WISHED:

@@ -84,9 +84,10 @@ class History:
 
     def bars(self) -> tuple[Bar, ...]:
         """The executions that began to run, as bars."""
+        several = len(self.generations) > 1
         return tuple(
             Bar(
-                label=f"submission {row.epoch.submission}",
+                label=f"{f'generation {row.epoch.generation}, ' if several else ''}submission {row.epoch.submission}",
                 epoch=str(row.epoch),
                 started_at=row.started_at,
                 ended_at=row.ended_at,

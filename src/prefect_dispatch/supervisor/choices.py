@@ -83,7 +83,7 @@ def continue_from(
 
     Args:
         record: the lineage's.
-        publication: its full name, as ``dispatch-job list`` prints it.
+        publication: its path below the root or its full name, as ``dispatch-job list`` prints them.
         hold: the hold that is answered, as it was shown; the one that is open now where None.
         who: the person.
         note: why, for the record.
@@ -92,8 +92,8 @@ def continue_from(
         LineageError: there is no such publication, or this process cannot see whether there is; or that hold does not
             wait for an answer. Nothing was changed.
     """
-    require_published(record.lineage, root_view_of(record.lineage, record.refresh()), publication)
-    return _answer(record, hold, Resolution.CONTINUE_FROM, publication, who, note)
+    save = require_published(record.lineage, root_view_of(record.lineage, record.refresh()), publication)
+    return _answer(record, hold, Resolution.CONTINUE_FROM, save.name, who, note)
 
 
 def from_scratch(record: Record, hold: str | None = None, *, who: str, note: str = "") -> LineageState:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefect_dispatch.errors import LineageError, MalformedName
+from prefect_dispatch.errors import LineageError
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores.verdict import Finding
@@ -15,35 +15,44 @@ def require_published(lineage: str, view: RootView | None, name: str) -> Publica
     Args:
         lineage: the lineage's name.
         view: its root; None where this process cannot see it.
-        name: the save's full name.
+        name: the save, by its path below the root or by its full name.
+
+    Returns:
+        The publication.
 
     Raises:
-        LineageError: it is not, or this process cannot see whether it is.
+        LineageError: it is not, or the path was published more than once, or this process cannot see whether it is.
     """
-    try:
-        publication = Publication.parse(name)
-    except MalformedName as error:
-        raise LineageError(f"{error}; give a name as dispatch-job list prints it") from None
     known = view.publications() if view is not None else None
     if known is None:
         why = "; ".join(view.faults) if view is not None and view.faults else "its root cannot be seen"
-        raise LineageError(f"whether {name} is published cannot be told from here: {why}")
-    if publication not in known:
-        raise LineageError(f"{name} is not published in the root of {lineage!r}; see dispatch-job list")
-    return publication
+        raise LineageError(f"whether {name!r} is published cannot be told from here: {why}")
+    meant = [each for each in known if name in (each.name, each.path)]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        names = ", ".join(each.name for each in meant)
+        raise LineageError(f"{name!r} was published {len(meant)} times; name one of them in full: {names}")
+    raise LineageError(
+        f"{name!r} is not published in the root of {lineage!r}; name a save by its path, or in full, as dispatch-job "
+        "list prints them"
+    )
 
 
-def require_whole(lineage: str, view: RootView | None, name: str, below: Epoch) -> None:
+def require_whole(lineage: str, view: RootView | None, name: str, below: Epoch) -> Publication:
     """Find out that a save is published and that what is there of it is what its manifest lists.
 
     Args:
         lineage: the lineage's name.
         view: its root; None where this process cannot see it.
-        name: the save's full name.
+        name: the save, by its path below the root or by its full name.
         below: the first epoch that is to go on from it.
 
+    Returns:
+        The publication.
+
     Raises:
-        LineageError: it is not, or this process cannot see whether it is.
+        LineageError: it is not, or the path was published more than once, or this process cannot see whether it is.
     """
     publication = require_published(lineage, view, name)
     verdict = view.verdict(publication, below) if view is not None else None
@@ -54,3 +63,4 @@ def require_whole(lineage: str, view: RootView | None, name: str, below: Epoch) 
         raise LineageError(
             f"{name} is {verdict.finding.value}: {verdict.why}; choose another one, see dispatch-job list"
         )
+    return publication

@@ -43,8 +43,8 @@ def supersede(
         job: the resolved job.
         plan: what its rules become.
         who: the person.
-        resume: ``latest``, ``scratch`` or a publication's name: the new generation goes on from there, and from its own
-            saves as soon as it has any. None to go on as the present one would.
+        resume: ``latest``, ``scratch`` or a save, by its path or its publication's name: the new generation goes on from
+            there, and from its own saves as soon as it has any. None to go on as the present one would.
         note: why, for the record.
         request: by whom this was asked for; who asks again with the same words finds that it is done. Empty for nobody.
         meant: the generation that is to be superseded; the present one where None.
@@ -182,7 +182,7 @@ def choice_of(
         return state.base, state.floor
     first = Epoch(generation, 1, 0)
     if resume not in (LATEST, SCRATCH):
-        require_whole(lineage, root, resume, first)
+        return require_whole(lineage, root, resume, first).name, first.number
     return resume, first.number
 
 
