@@ -167,7 +167,6 @@ def test_a_run_that_lost_its_process_is_taken_over_once(another, worker):
 def test_a_held_job_is_stopped_though_the_command_leaves_it_to_others(operator, deployed, worker):
     # given a held job, for which no process waits
     run = deployed.start()
-    operator.release()
     deployed.held(run)
     # when a command only writes down that it is to stop
     asked = operator.run("stop", operator.lineage, "--no-wait")
