@@ -243,7 +243,7 @@ class TestARefusal:
 
     def test_a_changed_schema_without_a_choice(self, bench):
         bench.open(WAITS, identity={"checkpoint_schema": "3"})
-        with pytest.raises(LineageError, match=r"checkpoint_schema has changed; .*--resume scratch"):
+        with pytest.raises(LineageError, match=r"checkpoint_schema has changed; .* supersede digits JOB --resume scratch"):
             bench.supersede(DONE, identity={"checkpoint_schema": "4"})
         for number, resume in enumerate(("scratch", "latest"), 1):
             state = bench.supersede(DONE, resume, identity={"checkpoint_schema": f"{number + 3}"})
@@ -387,6 +387,14 @@ class TestOnFinished:
         bench.finish()
         job = resolve_job(bench.folder / "old.yaml")
         with pytest.raises(LineageError, match=r"is finished \(succeeded\).*supersede digits JOB.*on_finished"):
+            open_lineage(record, job, plan_of(job))
+
+
+    def test_a_changed_schema_is_refused_with_the_command_that_takes_the_choice(self, bench):
+        record = bench.open(DONE, on_finished="supersede", identity={"checkpoint_schema": "3"})
+        bench.finish()
+        job = bench.resolved(DONE, on_finished="supersede", identity={"checkpoint_schema": "4"})
+        with pytest.raises(LineageError, match="prefect-dispatch supersede digits JOB --resume scratch"):
             open_lineage(record, job, plan_of(job))
 
 

@@ -176,8 +176,8 @@ def choice_of(
         doubt = schema_doubt(opened, job.spec, identity)
         if doubt:
             raise LineageError(
-                f"{doubt}; say from where generation {generation} of {lineage!r} goes on: "
-                "--resume scratch, --resume latest or --resume PUBLICATION"
+                f"{doubt}; say from where generation {generation} goes on: "
+                f"prefect-dispatch supersede {lineage} JOB --resume scratch, --resume latest or --resume PUBLICATION"
             )
         return state.base, state.floor
     first = Epoch(generation, 1, 0)
