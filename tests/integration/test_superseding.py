@@ -272,10 +272,27 @@ class TestARefusal:
         assert bench.finish().finished.outcome == "succeeded"
 
     def test_a_lineage_that_was_never_opened(self, bench):
-        with pytest.raises(LineageError, match="never opened; submit"):
+        with pytest.raises(LineageError, match="never opened in ") as refused:
             bench.supersede(DONE)
+        assert "submit" not in str(refused.value)
         assert not (bench.folder / "runs").exists()
         bench.open(DONE)
+
+    @pytest.mark.parametrize("words", [("supersede", "digits", "new.yaml"), ("stop", "digits", "--store", "runs")])
+    def test_a_lineage_whose_record_is_away(self, bench, words):
+        # given an open lineage whose folder was moved
+        bench.open(WAITS)
+        bench.job(DONE, "new")
+        (bench.folder / "runs" / "digits").rename(bench.folder / "away")
+        # when
+        refused = bench.command(*words)
+        # then it is not taken for one that there is not, and nobody is told to begin it anew
+        assert refused.returncode == 69 and "is open" in refused.stderr and "bring it back" in refused.stderr
+        assert str(bench.folder / "runs" / "digits") in refused.stderr and "submit" not in refused.stderr
+        assert refused.stderr.count("\n") == 1 and not (bench.folder / "runs" / "digits").exists()
+        # and when it is back, it is what it was
+        (bench.folder / "away").rename(bench.folder / "runs" / "digits")
+        assert bench.record().refresh().generation == 0
 
     def test_a_changed_job_is_told_of_the_command(self, bench):
         record = bench.open(WAITS)
