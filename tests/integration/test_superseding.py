@@ -21,6 +21,7 @@ import yaml
 
 from prefect_dispatch.cli.__main__ import main
 from prefect_dispatch.cli.job_file import resolve_job
+from prefect_dispatch.cli.see_to_end import see_to_end
 from prefect_dispatch.errors import LineageError, SchedulerError
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.facts import Opened
@@ -33,6 +34,7 @@ from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.stop_requests import ask_to_stop, ask_to_suspend
 from prefect_dispatch.supervisor.superseding import supersede
 from support.waiting import until
 
@@ -383,6 +385,21 @@ class TestASharedCheckpoint:
         # then it goes on
         assert bench.finish().finished.outcome == "succeeded"
         assert bench.began() == [(0, 0), (1, 1)]
+
+
+class TestWhoWaitsForTheOldOne:
+    @pytest.mark.parametrize("ask", [ask_to_suspend, ask_to_stop])
+    def test_is_told_that_it_did_not_come_about(self, bench, capsys, ask):
+        # given a person who waits for a job to be suspended or stopped
+        record = bench.open(WAITS)
+        asked = ask(record, who="ann")
+        # when it is superseded meanwhile
+        bench.supersede(DONE)
+        code = see_to_end([(record, asked)])
+        # then that is no success, and the new one goes on
+        told = capsys.readouterr().err
+        assert code == 1 and "did not come about: generation 0 was superseded" in told
+        assert bench.record().refresh().stop is None
 
 
 class TestOnFinished:
