@@ -108,8 +108,8 @@ class Record:
         """What to say of a lineage that no fact has opened: one that the index of open lineages names is away."""
         if not self.exists() and self._is_marked_open():
             return StoreUnreachable(
-                f"lineage {self.lineage!r} is open, as .dispatch/open beside it says, but its record {self.location} is "
-                "not there; bring it back (was the folder moved, is its file system mounted?)"
+                f"lineage {self.lineage!r} is open, as .dispatch/open beside it says, but its record {self.location} "
+                "is not there; bring it back (was the folder moved, is its file system mounted?)"
             )
         return LineageError(
             f"lineage {self.lineage!r} was never opened in {self.location}; see prefect-dispatch status --store … for "

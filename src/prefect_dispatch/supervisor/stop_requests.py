@@ -66,7 +66,9 @@ def _require_open(record: Record, state: LineageState) -> None:
     if state.opened is None:
         raise record.why_not_opened()
     if state.finished is not None:
-        raise LineageError(f"lineage {record.lineage!r} is over already: {state.finished.outcome}, {state.finished.detail}")
+        raise LineageError(
+            f"lineage {record.lineage!r} is over already: {state.finished.outcome}, {state.finished.detail}"
+        )
 
 
 def _require_running(lineage: str, state: LineageState) -> None:
