@@ -102,7 +102,7 @@ class LocalState:
             # Its id is not to be changed: the objects that were submitted to it would be out of reach then.
             return OutOfReach(
                 f"the state folder {self.folder} is another one, {found}, than the one with id {id}, where the "
-                "object is; bring it back, or find out whether anything of it still runs, and say so once it is held for"
+                "object is; bring it back, or find out if anything of it still runs, and say so once it is held for"
             )
         return SchedulerError(
             f"the state folder {self.folder} is not the one with id {id}, where the objects are; bring it back (is its "
