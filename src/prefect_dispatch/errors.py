@@ -22,7 +22,8 @@
     │   └── Barred                   its files failed to reach the disk once
     ├── SchedulerError               the scheduler's answer cannot be used; nothing is known
     │   ├── SubmitRefused            it said no: the object does not exist and will not
-    │   └── Ambiguous                it cannot know whether the object exists
+    │   ├── Ambiguous                it cannot know whether the object exists
+    │   └── OutOfReach               this object is where it cannot act, though it answers for others
     ├── LineageError                 the lineage does not allow this now
     ├── AnotherExecution             one execution has ended and another one is due
     └── ReadOnlyLineage              the record holds facts of a newer version
@@ -143,6 +144,10 @@ class SubmitRefused(SchedulerError):
 
 class Ambiguous(SchedulerError):
     """The scheduler cannot know whether an object with this token exists."""
+
+
+class OutOfReach(SchedulerError):
+    """The scheduler can neither look nor act where this object is, though it answers for others: unknown, not gone."""
 
 
 class LineageError(DispatchError):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from prefect_dispatch.errors import SchedulerError
+from prefect_dispatch.errors import OutOfReach, SchedulerError
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import Ended, HoldLifted, LiftedBy, Outcome, Resolution, StopRequested
 from prefect_dispatch.model.observation import Exit, ObjectState
@@ -23,18 +23,42 @@ BOUND = SCRIPTED.unknown_bound
 WORD = "MOONWALKING"
 
 
+class Touchy(ScriptedScheduler):
+    """A scheduler that answers nothing at all to who asks about certain objects, and can reach none that are away."""
+
+    def __init__(self, clock) -> None:
+        super().__init__(clock)
+        self.refused: set[str] = set()
+        self.away: set[str] = set()
+
+    async def observe(self, objects):
+        if refused := [each for each in objects if each.token in self.refused]:
+            raise SchedulerError(f"nothing is told of {refused[0]}")
+        return await super().observe(objects)
+
+    async def stop(self, object, how):
+        if object.token in self.away:
+            raise OutOfReach(f"{object} is elsewhere")
+        await super().stop(object, how)
+
+
 class Stage:
     """A lineage whose only object runs, and a scheduler that may speak of it in words that nobody knows."""
 
     def __init__(self, **spec) -> None:
         self.clock = ManualClock()
-        self.scheduler = ScriptedScheduler(self.clock.now)
+        self.scheduler = Touchy(self.clock.now)
         self.store, self.index = MemoryStore(), MemoryStore()
         self.record().append(plain_opening(SCRIPTED, root_visible=False, **spec))
         self.supervisor = Supervisor(self.record(), self.scheduler, None, self.clock)
 
     def record(self) -> Record:
         return Record(self.store, self.index.ledger("open"), "digits", self.clock)
+
+    def supersede(self) -> None:
+        """Open the next generation; its supervisor is another one."""
+        record = self.record()
+        record.append(plain_opening(SCRIPTED, root_visible=False), record.refresh().generation + 1)
 
     async def running(self):
         state = await self.settle()
@@ -230,3 +254,51 @@ async def test_an_object_that_cannot_be_retired_is_told_of():
     # then
     assert held.hold.opened.state_unknown
     assert [each.n for each in state.submissions] == [1, 2]
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["a success", "a stop"])
+async def test_an_old_object_that_is_out_of_reach_is_held_for_once_the_new_one_is_over(stops):
+    # given an old object of which nobody can tell anything, and which no call reaches
+    stage = Stage()
+    old = await stage.running()
+    stage.scheduler.unknown[old.newest.token] = WORD
+    stage.scheduler.away.add(old.newest.token)
+    stage.supersede()
+    new = await stage.running()
+    assert new.generation == 1
+    # when the new one is over
+    if stops:
+        await stage.supervisor.append(StopRequested(intent="abandon"))
+    else:
+        stage.scheduler.end(new.newest.object, exit=Exit(code=0))
+    early = await stage.turn(timedelta(minutes=10))
+    held = await stage.turn(BOUND)
+    # then its end is known at once, and after the bound a person is asked about the old one
+    assert early.newest.newest.ended is not None and early.hold is None and early.finished is None
+    assert held.hold.opened.object == old.newest.object and "1 of generation 0" in held.hold.opened.why
+    assert ("stop the job" in held.hold.opened.why) is stops
+    # and on the person's word the job ends as it did
+    stage.lift(Resolution.STOP if stops else Resolution.RUN_AGAIN)
+    over = await stage.settle()
+    assert over.finished.outcome is (Outcome.STOPPED if stops else Outcome.SUCCEEDED)
+    assert len(over.submissions) == 1
+
+
+async def test_an_object_that_cannot_be_asked_about_hides_nothing_of_another():
+    # given an old object that no answer comes about, whoever else is asked about with it
+    stage = Stage()
+    old = await stage.running()
+    stage.supersede()
+    stage.scheduler.refused.add(old.newest.token)
+    stage.scheduler.away.add(old.newest.token)
+    new = await stage.running()
+    # when the new one ends
+    stage.scheduler.end(new.newest.object, exit=Exit(code=0))
+    advanced = await stage.supervisor.advance()
+    # then that is seen, and of the other one it is told what is wrong
+    assert advanced.state.newest.newest.ended.cause is Cause.COMPLETED
+    assert f"nothing is told of {old.newest.object}" in advanced.trouble
+    # and once an answer comes, the job is over
+    stage.scheduler.refused.clear()
+    stage.scheduler.away.clear()
+    assert (await stage.settle()).finished.outcome is Outcome.SUCCEEDED

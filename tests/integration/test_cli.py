@@ -172,6 +172,13 @@ def test_a_fifo_is_no_job_and_nothing_hangs(tmp_path, capsys):
     assert "not a regular file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["plan", "submit"])
+def test_a_folder_is_no_job_and_is_named(tmp_path, capsys, command):
+    assert main([command, str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert f"job {str(tmp_path)!r} is a folder; give the path of a YAML file" in told and told.count("\n") == 1
+
+
 def test_run_again_of_a_lineage_that_is_not_there_opens_nothing(job_file, capsys, tmp_path):
     path = job_file()
     before = everything(tmp_path)

@@ -48,7 +48,13 @@ async def test_a_state_folder_that_is_away_tells_nothing_of_its_objects(
 
     # then nobody is told that the object is gone, nor that it was stopped, and nothing is made
     before = sorted(laboratory.folder.glob("state/*"))
-    for call in (lambda: asked.observe([object]), lambda: asked.stop(object, None), lambda: asked.preempt(object)):
+    calls = [lambda: asked.stop(object, None), lambda: asked.preempt(object)]
+    if left == "another state folder":
+        seen = await laboratory.look(asked, object)
+        assert seen.state is ObjectState.UNKNOWN and "bring it back" in seen.evidence
+    else:
+        calls.append(lambda: asked.observe([object]))
+    for call in calls:
         with pytest.raises(SchedulerError, match="bring it back") as error:
             await call()
         assert str(laboratory.state_folder) in str(error.value)
@@ -60,6 +66,32 @@ async def test_a_state_folder_that_is_away_tells_nothing_of_its_objects(
     gone.rename(laboratory.state_folder)
     assert (await laboratory.look(laboratory.scheduler(), object)).state is ObjectState.RUNNING
     assert (await laboratory.look(scheduler, object)).state is ObjectState.RUNNING
+
+
+async def test_what_is_in_another_state_folder_hides_nothing_of_the_others(laboratory: LocalLaboratory) -> None:
+    # given objects in two state folders, of which one took the place of the other
+    first = await laboratory.scheduler().submit(laboratory.request(*STUBBORN))
+    await laboratory.ready()
+    gone = away(laboratory)
+    scheduler = laboratory.scheduler()
+    second = await scheduler.submit(laboratory.request(*COUNTED))
+    await laboratory.until_state(scheduler, second, ObjectState.ENDED)
+
+    # when both are asked about
+    seen = await laboratory.scheduler().observe([first, second])
+
+    # then one is answered for, and the other one is neither gone nor an error, nor advised to be swapped with it
+    assert {object: answer.state for object, answer in seen.items()} == {
+        first: ObjectState.UNKNOWN,
+        second: ObjectState.ENDED,
+    }
+    assert str(laboratory.state_folder) in seen[first].evidence and "write" not in seen[first].evidence
+
+    # and the other way round
+    laboratory.state_folder.rename(laboratory.folder / "second")
+    gone.rename(laboratory.state_folder)
+    seen = await laboratory.scheduler().observe([first, second])
+    assert (seen[first].state, seen[second].state) == (ObjectState.RUNNING, ObjectState.UNKNOWN)
 
 
 async def test_who_saw_the_state_folder_neither_finds_nor_submits_while_it_is_away(laboratory: LocalLaboratory) -> None:

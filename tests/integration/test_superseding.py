@@ -12,21 +12,25 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from prefect_dispatch.cli import see_to_end as cli_see_to_end
 from prefect_dispatch.cli.__main__ import main
 from prefect_dispatch.cli.job_file import resolve_job
+from prefect_dispatch.cli.see_to_end import see_to_end
 from prefect_dispatch.errors import LineageError, SchedulerError
 from prefect_dispatch.flows.supervise import meant_generation, over_already
 from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import Opened
 from prefect_dispatch.model.job import ResolvedJob
-from prefect_dispatch.model.state import Landing, LineageState
+from prefect_dispatch.model.observation import ObjectState
+from prefect_dispatch.model.state import Landing, LineageState, SubmissionState
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
 from prefect_dispatch.supervisor.choices import run_again
@@ -35,6 +39,7 @@ from prefect_dispatch.supervisor.drive import JobOver, JobSuperseded
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.stop_requests import ask_to_stop, ask_to_suspend
 from prefect_dispatch.supervisor.superseding import supersede
 from support.waiting import until
 
@@ -154,6 +159,14 @@ def openings(record: Record) -> list[tuple[int, Opened]]:
     return [(each.generation, each.fact) for each in record.entries() if isinstance(each.fact, Opened)]
 
 
+def ended(state: LineageState) -> bool:
+    return state.newest is not None and state.newest.newest is not None and state.newest.newest.ended is not None
+
+
+def is_unknown(submission: SubmissionState) -> bool:
+    return submission.newest is not None and submission.newest.state is ObjectState.UNKNOWN
+
+
 class TestTheNewOne:
     def test_it_goes_on_from_the_old_ones_saves_and_the_old_object_is_ended(self, bench):
         # given a job that runs and has saved
@@ -245,7 +258,9 @@ class TestARefusal:
 
     def test_a_changed_schema_without_a_choice(self, bench):
         bench.open(WAITS, identity={"checkpoint_schema": "3"})
-        with pytest.raises(LineageError, match=r"checkpoint_schema has changed; .*--resume scratch"):
+        with pytest.raises(
+            LineageError, match=r"checkpoint_schema has changed; .* supersede digits JOB --resume scratch"
+        ):
             bench.supersede(DONE, identity={"checkpoint_schema": "4"})
         for number, resume in enumerate(("scratch", "latest"), 1):
             state = bench.supersede(DONE, resume, identity={"checkpoint_schema": f"{number + 3}"})
@@ -274,10 +289,27 @@ class TestARefusal:
         assert bench.finish().finished.outcome == "succeeded"
 
     def test_a_lineage_that_was_never_opened(self, bench):
-        with pytest.raises(LineageError, match="never opened; submit"):
+        with pytest.raises(LineageError, match="never opened in ") as refused:
             bench.supersede(DONE)
+        assert "submit" not in str(refused.value)
         assert not (bench.folder / "runs").exists()
         bench.open(DONE)
+
+    @pytest.mark.parametrize("words", [("supersede", "digits", "new.yaml"), ("stop", "digits", "--store", "runs")])
+    def test_a_lineage_whose_record_is_away(self, bench, words):
+        # given an open lineage whose folder was moved
+        bench.open(WAITS)
+        bench.job(DONE, "new")
+        (bench.folder / "runs" / "digits").rename(bench.folder / "away")
+        # when
+        refused = bench.command(*words)
+        # then it is not taken for one that there is not, and nobody is told to begin it anew
+        assert refused.returncode == 69 and "is open" in refused.stderr and "bring it back" in refused.stderr
+        assert str(bench.folder / "runs" / "digits") in refused.stderr and "submit" not in refused.stderr
+        assert refused.stderr.count("\n") == 1 and not (bench.folder / "runs" / "digits").exists()
+        # and when it is back, it is what it was
+        (bench.folder / "away").rename(bench.folder / "runs" / "digits")
+        assert bench.record().refresh().generation == 0
 
     def test_a_changed_job_is_told_of_the_command(self, bench):
         record = bench.open(WAITS)
@@ -370,6 +402,71 @@ class TestASharedCheckpoint:
         assert bench.began() == [(0, 0), (1, 1)]
 
 
+class TestWhoWaitsForTheOldOne:
+    @pytest.mark.parametrize("ask", [ask_to_suspend, ask_to_stop])
+    def test_is_told_that_it_did_not_come_about(self, bench, capsys, ask):
+        # given a person who waits for a job to be suspended or stopped
+        record = bench.open(WAITS)
+        asked = ask(record, who="ann")
+        # when it is superseded meanwhile
+        bench.supersede(DONE)
+        code = see_to_end([(record, asked)])
+        # then that is no success, and the new one goes on
+        told = capsys.readouterr().err
+        assert code == 1 and "did not come about: generation 0 was superseded" in told
+        assert bench.record().refresh().stop is None
+
+
+class Later(SystemClock):
+    """The machine's clock, and so much later."""
+
+    def __init__(self, by: timedelta = timedelta(0)) -> None:
+        self.by = by
+
+    def turn(self, by: timedelta) -> None:
+        self.by += by
+
+    def now(self) -> datetime:
+        return super().now() + self.by
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.by.total_seconds()
+
+
+class TestALostStateFolder:
+    @pytest.mark.parametrize("answer", ["--run-again", "--stop"])
+    def test_the_new_one_ends_and_a_person_is_asked_about_the_old_object(self, bench, monkeypatch, capsys, answer):
+        # given an old object whose processes were killed and whose state folder is lost, as after a restart
+        record = bench.open(SAVES_ONCE)
+        old = bench.run_until(record, bench.publications).newest.object
+        asyncio.run(bench.scheduler.stop(old, None))
+        until(lambda: not bench.scheduler.processes(old))
+        shutil.rmtree(bench.folder / "state")
+        # when it is superseded, with another state folder in the place of that one
+        bench.supersede(DONE)
+        state = bench.advance_until(bench.record(), lambda state: ended(state) and is_unknown(state.obligations[0]))
+        # then the end of the new one is seen, and status tells what is waited for
+        assert (state.newest.newest.ended.cause, state.hold) == (Cause.COMPLETED, None)
+        assert bench.began() == [(0, 0), (1, 1)]
+        assert main(["status", "digits", "--store", str(bench.folder / "runs")]) == 0
+        assert "waits for the end of submission 1 of generation 0 (unknown)" in capsys.readouterr().out
+        # and a person who stops the job is told, after the bound, that nobody knows what became of the old object
+        clock = Later()
+        monkeypatch.setattr(cli_see_to_end, "SystemClock", lambda: clock)
+        monkeypatch.setattr(cli_see_to_end.Waiting, "note", lambda *_: clock.turn(timedelta(minutes=4)))
+        assert main(["stop", "digits", "--store", str(bench.folder / "runs")]) == 75
+        told = capsys.readouterr().out
+        hold = record.refresh().hold.opened
+        assert hold.object == old and "is another one" in hold.why and "once it is gone, stop the job" in hold.why
+        assert f"to end it: prefect-dispatch resume digits --hold {hold.hold} --stop" in told
+        # when that person has looked, and says so
+        assert main(["resume", "digits", answer, "--store", str(bench.folder / "runs")]) == 0
+        # then the job is over, and nothing ran again
+        over = bench.finish()
+        assert (over.generation, len(over.submissions), len(bench.began())) == (1, 1, 2)
+        assert over.finished.outcome == "succeeded"
+
+
 class TestOnFinished:
     def test_a_finished_lineage_begins_its_next_generation_where_the_job_says_so(self, bench):
         record = bench.open(SAVE + "save(begun + 1)\n", on_finished="supersede")
@@ -407,6 +504,13 @@ class TestOnFinished:
         bench.finish()
         job = resolve_job(bench.folder / "old.yaml")
         with pytest.raises(LineageError, match=r"is finished \(succeeded\).*supersede digits JOB.*on_finished"):
+            open_lineage(record, job, plan_of(job))
+
+    def test_a_changed_schema_is_refused_with_the_command_that_takes_the_choice(self, bench):
+        record = bench.open(DONE, on_finished="supersede", identity={"checkpoint_schema": "3"})
+        bench.finish()
+        job = bench.resolved(DONE, on_finished="supersede", identity={"checkpoint_schema": "4"})
+        with pytest.raises(LineageError, match="prefect-dispatch supersede digits JOB --resume scratch"):
             open_lineage(record, job, plan_of(job))
 
 

@@ -14,6 +14,7 @@ from prefect_dispatch.model.facts import (
     Finished,
     HoldLifted,
     LiftedBy,
+    Observed,
     Outcome,
     Requeueing,
     Resolution,
@@ -21,12 +22,16 @@ from prefect_dispatch.model.facts import (
     StopRequested,
     SubmitRefused,
     Submitted,
+    Submitting,
 )
+from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.spec import JobSpec
-from prefect_dispatch.model.steps import Append, Finish, Held, Poll, Submit
+from prefect_dispatch.model.state import SubmissionState
+from prefect_dispatch.model.steps import Append, Finish, GiveUp, Held, Poll, Submit
 from prefect_dispatch.model.superseding import schema_doubt
+from prefect_dispatch.model.unaccounted import unknown_hold
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED
-from prefect_dispatch.testing.story import Story, object_of
+from prefect_dispatch.testing.story import Story, object_of, token_of
 
 SHARED = {"shared_checkpoint": True}
 PLAIN = SCRIPTED.model_copy(update={"requeue": False})
@@ -53,7 +58,48 @@ def polled(story: Story) -> Poll:
     return step
 
 
+def give_up(story: Story, old: SubmissionState) -> None:
+    """Hold for an old object whose state stays unknown; a person says that it is gone, and that is carried out."""
+    held = unknown_hold(story.state, old, SCRIPTED.unknown_bound, "")
+    story.tell(held.fact)
+    assert isinstance(story.step(), Held)
+    story.lift()
+    step = story.step()
+    assert isinstance(step, GiveUp) and step.submission == old, step
+    story.tell(Ended(n=old.n, restart=0, cause=Cause.VANISHED), generation=old.generation)
+
+
 class TestAnOldObject:
+    @pytest.mark.parametrize(
+        ("cause", "outcome"), [(Cause.COMPLETED, Outcome.SUCCEEDED), (Cause.FAILED, Outcome.FAILED)]
+    )
+    def test_that_it_is_gone_says_nothing_of_the_new_one(self, cause, outcome) -> None:
+        # given a new job that is over, and an old object whose state nobody can tell
+        story = supersede(begun({"recovery": {"failed": {"action": "fail"}}}, capabilities=PLAIN))
+        story.submit()
+        story.run()
+        story.tell(Observed(n=1, restart=0, state=ObjectState.UNKNOWN), generation=0)
+        story.end(cause, code=0 if cause is Cause.COMPLETED else 1)
+        step = polled(story)
+        assert [each.generation for each in step.needs] == [0] and "1 of generation 0" in step.why
+        # when a person says that it is gone
+        give_up(story, story.state.obligations[0])
+        # then the new job has ended as it did, and does not run again
+        step = story.step()
+        assert isinstance(step, Finish) and step.outcome is outcome
+
+    def test_that_it_is_gone_lifts_no_hold_over_the_new_one(self) -> None:
+        # given an old object that was given up
+        story = supersede(begun(capabilities=PLAIN))
+        story.submit()
+        story.run()
+        story.tell(Observed(n=1, restart=0, state=ObjectState.UNKNOWN), generation=0)
+        give_up(story, story.state.obligations[0])
+        # when the new one ends by a rule that holds
+        story.end(Cause.OUT_OF_MEMORY)
+        # then it is held for
+        assert story.hold().cause is Cause.OUT_OF_MEMORY
+
     def test_it_is_asked_to_end_and_not_waited_for(self) -> None:
         story = supersede(begun(capabilities=PLAIN))
         # the new job is submitted first of all
@@ -186,6 +232,31 @@ class TestASharedCheckpoint:
         assert isinstance(step, Append) and isinstance(step.fact, HoldLifted)
         assert step.fact.lifted_by is LiftedBy.SIGNAL
         story.tell(step.fact)
+        assert isinstance(story.step(), Submit)
+
+    def test_that_one_old_object_is_gone_says_nothing_of_another(self) -> None:
+        # given two old generations, of whose objects nobody can tell the state
+        story = begun(SHARED, capabilities=PLAIN)
+        supersede(story).tell(
+            Observed(n=1, restart=0, state=ObjectState.UNKNOWN),
+            generation=0,
+        )
+        intent = {"writer": "w", "give_up_at": story.now, "base": "latest", "floor": 0, "restarts_allowed": False}
+        story.tell(Submitting(n=1, token=token_of(1, 1), **intent))
+        story.tell(Submitted(n=1, object=object_of(1, 1)), Observed(n=1, restart=0, state=ObjectState.UNKNOWN))
+        supersede(story)
+        # when a person gives up the one
+        give_up(story, story.state.obligations[0])
+        # then the other one is waited for
+        assert [each.generation for each in polled(story).needs] == [1]
+        # and when that one has ended, nobody has said yet that its processes are gone
+        story.tell(Ended(n=1, restart=0, cause=Cause.STOPPED), generation=1)
+        assert "are the processes" in story.hold().why
+
+    def test_of_a_single_one_that_was_given_up_nobody_is_asked_again(self) -> None:
+        story = supersede(begun(SHARED, capabilities=PLAIN))
+        story.tell(Observed(n=1, restart=0, state=ObjectState.UNKNOWN), generation=0)
+        give_up(story, story.state.obligations[0])
         assert isinstance(story.step(), Submit)
 
     def test_a_signal_about_one_of_several_objects_lifts_nothing(self) -> None:

@@ -64,9 +64,13 @@ def _read(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise SpecError(f"job {str(path)!r} cannot be read: {error.strerror}; give the path of a YAML file") from None
+    # Before it is wrapped in a file: what wraps a folder is an error that names a number.
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+        raise SpecError(f"job {str(path)!r} is {kind}; give the path of a YAML file")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SpecError(f"job {str(path)!r} is not a regular file; give the path of a YAML file")
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise SpecError(f"job {str(path)!r} has more than {MAX_BYTES} bytes; a job spec has not")

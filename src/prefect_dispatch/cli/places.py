@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from prefect_dispatch.cli.temporary_server import prefect_api
-from prefect_dispatch.errors import LineageError, UsageError
+from prefect_dispatch.errors import UsageError
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
@@ -53,9 +53,10 @@ def existing_record(record_root: str, lineage: str) -> tuple[Record, LineageStat
     Raises:
         UsageError: the name is no lineage's.
         LineageError: there is no such lineage.
+        StoreUnreachable: there is one, and its record is away.
     """
     record = open_record(record_root, lineage, SystemClock())
     state = record.refresh()
     if state.opened is None and record.unreadable is None:
-        raise LineageError(f"lineage {lineage!r} is not in {record_root}; see prefect-dispatch status --store …")
+        raise record.why_not_opened()
     return record, state

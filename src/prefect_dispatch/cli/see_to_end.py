@@ -22,6 +22,8 @@ from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.stopping import notice_for
 from prefect_dispatch.supervisor.trouble import Trouble
 
+HELD = 75
+"""Exit code where a person is asked what became of it: try again later, in the words of BSD's sysexits.h."""
 TELL_EVERY = timedelta(seconds=10)
 """How often a person who waits is told so."""
 
@@ -30,19 +32,28 @@ def see_to_end(asked: Sequence[tuple[Record, LineageState]]) -> int:
     """Advance lineages side by side until each is over or held, whoever else carries it, and tell what that came to.
 
     Returns:
-        The exit code: that of what went wrong with one of them, else 0.
+        The exit code: that of what went wrong with one of them, 1 where another generation goes on instead, 75 where
+        nobody can tell whether it has ended and a person is asked, else 0. Of several the greatest.
     """
     code = 0
-    for (record, _), result in zip(asked, asyncio.run(_drive_all(asked)), strict=True):
+    for (record, asked_of), result in zip(asked, asyncio.run(_drive_all(asked)), strict=True):
         if isinstance(result, DispatchError):
             print(f"prefect-dispatch: {printable(str(result))}", file=sys.stderr)
             code = max(code, int(result.exit_code))
         elif isinstance(result, BaseException):
             raise result
         elif isinstance(result, JobSuperseded):
-            say(f"lineage {record.lineage} was superseded meanwhile; its generation is {result.state.generation} now")
+            old, new = asked_of.generation, result.state.generation
+            text = (
+                f"lineage {record.lineage}: what was asked did not come about: generation {old} was superseded "
+                f"meanwhile, and generation {new}, of which nothing was asked, goes on; ask again if that one is meant"
+            )
+            print(f"prefect-dispatch: {text}", file=sys.stderr)
+            code = max(code, 1)
         else:
             _tell(record, result)
+            if result.hold is not None and result.hold.opened.is_unaccounted:
+                code = max(code, HELD)
             wake_carrier(record)
     return code
 
@@ -104,5 +115,7 @@ def _tell(record: Record, state: LineageState) -> None:
     elif state.hold is not None:
         hold = state.hold.opened
         say(f"lineage {record.lineage} is held by {hold.hold}: {hold.why}")
-        say(f"to go on: prefect-dispatch resume {record.lineage} --hold {hold.hold} --run-again")
+        stopping = state.stop is not None and state.stop.intent == "abandon"
+        wish, answer = ("to end it", "--stop") if stopping else ("to go on", "--run-again")
+        say(f"{wish}: prefect-dispatch resume {record.lineage} --hold {hold.hold} {answer}")
         say("if nobody carries it any more, submit its job again too")

@@ -10,6 +10,7 @@ from prefect_dispatch.cli.places import add_store, existing_record, record_root_
 from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.model.state import Landing, LineageState
+from prefect_dispatch.model.unaccounted import name_of
 from prefect_dispatch.pictures.history import History, history_of, resumed_words
 from prefect_dispatch.pictures.tables import identity_table
 from prefect_dispatch.supervisor.assemble import root_view_of
@@ -84,6 +85,7 @@ def _polled_at(record_root: str, poller: str = POLL_CESSATION) -> str | None:
 def summarise(lineage: str, state: LineageState) -> dict[str, Any]:
     """One lineage in one line: its state in a word, and why."""
     word, detail = _state_word(state)
+    detail = "; ".join(text for text in (detail, _older_ones(state)) if text)
     return {
         "lineage": lineage,
         "generation": state.generation,
@@ -152,6 +154,19 @@ def _state_word(state: LineageState) -> tuple[str, str]:
     if execution.ended is not None:
         return "between executions", f"{submission.epoch(execution.restart)} ended as {execution.ended.cause}"
     return str(execution.state), f"{submission.epoch(execution.restart)} on {', '.join(execution.nodes) or '?'}"
+
+
+def _older_ones(state: LineageState) -> str:
+    """What the lineage's end waits for that is older than its newest submission, once nothing else keeps it from it."""
+    newest = state.newest
+    if not state.open or state.hold is not None or (newest is not None and newest.unsettled):
+        return ""
+    told = [
+        f"submission {name_of(state, each)} ({each.newest.state if each.newest is not None else each.landing})"
+        for each in state.stale
+        if each.may_run
+    ]
+    return f"waits for the end of {', '.join(told)}" if told else ""
 
 
 def _save(summary: dict[str, Any]) -> str:

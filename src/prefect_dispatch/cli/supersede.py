@@ -11,7 +11,7 @@ from prefect_dispatch.cli.output import say
 from prefect_dispatch.cli.submit import supervise_apart, supervise_here
 from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.cli.wake_carrier import retire_carriers
-from prefect_dispatch.errors import LineageError, UsageError
+from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format.identity import short_digest
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.pictures.generations import resume_words
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         record = open_record(job.record_root, options.lineage, SystemClock())
         before = record.refresh()
         if before.opened is None and record.unreadable is None:
-            raise LineageError(f"lineage {options.lineage!r} is not in {job.record_root}; submit the job instead")
+            raise record.why_not_opened()
         planned = plan_of(job)
         told = {"who": owner(), "note": options.note, "resume": options.resume}
         state = supersede(record, job, planned, meant=before.generation, **told)

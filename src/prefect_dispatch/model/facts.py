@@ -244,6 +244,11 @@ class HoldOpened(_Fact):
     until: Moment | None = None
     signal_may_lift: bool = False
 
+    @property
+    def is_unaccounted(self) -> bool:
+        """Whether it is over what nobody can account for, so that something may still run."""
+        return self.state_unknown or self.token is not None
+
 
 class Cessation(_Fact):
     """A site's answer about the processes behind a hold."""

@@ -39,7 +39,8 @@ from prefect_dispatch.model.steps import (
     Step,
     Submit,
 )
-from prefect_dispatch.model.superseding import asks_first, owed, superseding_hold, to_retire
+from prefect_dispatch.model.superseding import asks_first, is_answered, owed, superseding_hold, to_retire
+from prefect_dispatch.model.unaccounted import is_about_older, name_of
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,8 @@ def _first(here: _Situation) -> Step:
     old = owed(here.state)
     if old:
         return _poll(here, why="what was superseded to end, since the checkpoint is shared", needs=old)
+    if is_answered(here.state):
+        return _submit(here, 1)
     return Append(fact=superseding_hold(here.state, here.opened, here.now), generation=here.state.generation)
 
 
@@ -183,8 +186,9 @@ def _after_end(here: _Situation, submission: SubmissionState, end: End) -> Step:
     state, opened = here.state, here.opened
     if end.restart is not None and submission.requeueing == end.restart + 1:
         return _await_restart(here, submission, submission.requeueing_at)
-    if state.lifted is not None and state.lifted.lifted_by is LiftedBy.PERSON:
-        return _after_lift(here, state.lifted, submission, end)
+    word = _word(state)
+    if word is not None and word.lifted_by is LiftedBy.PERSON:
+        return _after_lift(here, word, submission, end)
     if end.cause is Cause.COMPLETED:
         return _finish(here, Outcome.SUCCEEDED, "the program exited 0")
     if end.cause is Cause.STOPPED:
@@ -205,7 +209,7 @@ def _after_end(here: _Situation, submission: SubmissionState, end: End) -> Step:
     if limit is not None and state.fruitless >= limit:
         why = f"{state.fruitless} executions in a row ended without a new save, the last one {end.cause}{end.told}"
         return _hold_after(here, submission, end, why, rule.action)
-    if opened.plan.holds_first(end.cause) and state.lifted is None:
+    if opened.plan.holds_first(end.cause) and word is None:
         why = f"{end.cause}, and the checkpoint is shared: are the processes of the old execution gone?{end.told}"
         return _hold_after(here, submission, end, why, rule.action, signal_may_lift=True)
     if submission.may_restart and rule.action is Action.RESUBMIT:
@@ -214,6 +218,13 @@ def _after_end(here: _Situation, submission: SubmissionState, end: End) -> Step:
         observe = (submission,) if submission.may_restart else ()
         return _poll(here, why=f"the delay after {end.cause}", observe=observe, wake_at=state.not_before)
     return _again(here, submission, end, rule.action)
+
+
+def _word(state: LineageState) -> HoldLifted | None:
+    """What was said about the newest submission: that an older one is gone says nothing of how this one goes on."""
+    lifted = state.lifted
+    gone = lifted is not None and lifted.resolution is Resolution.RUN_AGAIN and is_about_older(state)
+    return None if gone else lifted
 
 
 def _after_lift(here: _Situation, lifted: HoldLifted, submission: SubmissionState, end: End) -> Step:
@@ -229,7 +240,7 @@ def _after_lift(here: _Situation, lifted: HoldLifted, submission: SubmissionStat
 def _again(here: _Situation, submission: SubmissionState, end: End, action: Action) -> Step:
     same, restart = not _elsewhere(here.state), end.restart
     if action is Action.REQUEUE and same and submission.may_restart and restart is not None and restart < MAX_RESTART:
-        if end.cause in SCHEDULER_RESTARTS and here.state.lifted is None:
+        if end.cause in SCHEDULER_RESTARTS and _word(here.state) is None:
             return _await_restart(here, submission, end.at)
         return Requeue(submission=submission, restart=restart + 1)
     return _replace(here, submission)
@@ -319,7 +330,8 @@ def _finish(here: _Situation, outcome: Outcome, detail: str) -> Step:
     unsettled = tuple(submission for submission in here.state.submissions[:-1] if submission.unsettled)
     unsettled = (*owed(here.state), *unsettled)
     if unsettled:
-        return _poll(here, why="older submissions to settle", needs=unsettled)
+        names = ", ".join(name_of(here.state, each) for each in unsettled)
+        return _poll(here, why=f"older submissions to settle: {names}", needs=unsettled)
     return Finish(outcome=outcome, detail=detail)
 
 

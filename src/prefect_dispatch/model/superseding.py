@@ -11,6 +11,7 @@ from prefect_dispatch.model.facts import HoldOpened, Opened
 from prefect_dispatch.model.holds import until_of
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.model.state import Landing, LineageState, SubmissionState
+from prefect_dispatch.model.unaccounted import is_about_older
 
 
 def owed(state: LineageState) -> tuple[SubmissionState, ...]:
@@ -29,9 +30,14 @@ def asks_first(state: LineageState, opened: Opened) -> bool:
     Where nothing was ever handed to the scheduler there is no other writer.
     """
     parent = state.parent
-    if parent is None or not state.obligations or state.lifted is not None:
+    if parent is None or not state.obligations:
         return False
     return opened.spec.shared_checkpoint or parent.shared_checkpoint
+
+
+def is_answered(state: LineageState) -> bool:
+    """Whether that word was given. That one object nobody could account for is gone says nothing of any other."""
+    return state.lifted is not None and (not is_about_older(state) or len(state.obligations) == 1)
 
 
 def superseding_hold(state: LineageState, opened: Opened, now: datetime) -> HoldOpened:

@@ -9,12 +9,12 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
-from prefect_dispatch.errors import SchedulerError, SubmitRefused, UsageError
+from prefect_dispatch.errors import OutOfReach, SchedulerError, SubmitRefused, UsageError
 from prefect_dispatch.format.names import attempt_of, check_token
 from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.observation import ObjectRef, Observation
+from prefect_dispatch.model.observation import ObjectRef, ObjectState, Observation
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local_launch import launch, wait_for
 from prefect_dispatch.schedulers.local_object import ask_to_exit, end, is_launched, log_of, observe, settle
@@ -119,21 +119,35 @@ class LocalScheduler:
         return self._ref(token) if await self._call(work, nothing_there=lambda: False) else None
 
     async def observe(self, objects: Collection[ObjectRef]) -> Mapping[ObjectRef, Observation]:
-        """See the port. Not there is only what is missing in the folder that it was submitted to."""
+        """See the port. Not there is only what is missing in the folder that it was submitted to.
+
+        Where another folder is in the place of that one, the object is unknown, and the others are answered for. Where
+        there is none, its file system may be away for a moment: nothing is known then, and whoever asks waits.
+        """
 
         def nothing_there() -> dict[ObjectRef, Observation]:
             for object in objects:
                 raise self._state.away(_folder_id(object) or "of its submit")
             return {}
 
-        def work(advance: Advance) -> dict[ObjectRef, Observation]:
-            for object in objects:
+        def look(object: ObjectRef) -> Observation | None:
+            try:
                 self._check_folder(object)
-            advance()
-            found = {object: self._folder(object) for object in objects}
-            return {object: observe(folder) for object, folder in found.items() if folder is not None}
+            except OutOfReach as why:
+                return _unknown(why)
+            folder = self._folder(object)
+            return observe(folder) if folder is not None else None
 
-        return await self._call(work, nothing_there=nothing_there)
+        def work(advance: Advance) -> dict[ObjectRef, Observation]:
+            advance()
+            seen = {object: look(object) for object in objects}
+            return {object: observation for object, observation in seen.items() if observation is not None}
+
+        try:
+            return await self._call(work, nothing_there=nothing_there)
+        except OutOfReach as why:
+            # This process has seen the folder that is gone, and the one in its place is not looked into.
+            return {object: _unknown(why) for object in objects if object.scheduler == SCHEDULER}
 
     async def stop(self, object: ObjectRef, how: Notice | None) -> None:
         """See the port. The wrapper gives the program its submission's notice; ``how`` says how long it may take."""
@@ -272,7 +286,7 @@ class LocalScheduler:
     def _check_folder(self, object: ObjectRef) -> None:
         expected = _folder_id(object)
         if object.scheduler == SCHEDULER and expected is not None and expected != self._state.id:
-            raise self._state.away(expected)
+            raise self._state.away(expected, self._state.id)
 
     def _ref(self, token: str) -> ObjectRef:
         """An object's name holds the folder that it is in: in another one it is not missing but unknown."""
@@ -281,6 +295,10 @@ class LocalScheduler:
 
     def _folder(self, object: ObjectRef) -> ObjectFolder | None:
         return self._state.object(object.token) if object.scheduler == SCHEDULER else None
+
+
+def _unknown(why: OutOfReach) -> Observation:
+    return Observation(state=ObjectState.UNKNOWN, evidence=str(why))
 
 
 def _folder_id(object: ObjectRef) -> str | None:

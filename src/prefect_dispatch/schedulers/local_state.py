@@ -21,7 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 from threading import Event
 
-from prefect_dispatch.errors import SchedulerError
+from prefect_dispatch.errors import OutOfReach, SchedulerError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.model.submission_request import SubmissionRequest
@@ -91,8 +91,19 @@ class LocalState:
             reach("local.state-id")
             create_once(self._identity, {"id": new_nonce()})
 
-    def away(self, id: str) -> SchedulerError:
-        """What to say where the folder with this id is not there."""
+    def away(self, id: str, found: object = None) -> SchedulerError:
+        """What to say where the folder with this id is not there.
+
+        Args:
+            id: that of the folder where the objects are.
+            found: that of the folder which is in its place; None where there is none that anything was submitted to.
+        """
+        if found is not None:
+            # Its id is not to be changed: the objects that were submitted to it would be out of reach then.
+            return OutOfReach(
+                f"the state folder {self.folder} is another one, {found}, than the one with id {id}, where the "
+                "object is; bring it back, or find out if anything of it still runs, and say so once it is held for"
+            )
         return SchedulerError(
             f"the state folder {self.folder} is not the one with id {id}, where the objects are; bring it back (is its "
             f'file system mounted?), or, if it and all that ran there are lost for good, write {{"id": "{id}"}} into '
@@ -198,7 +209,7 @@ class LocalState:
         if self._seen is None and isinstance(found, str):
             self._seen = found
         if self._seen is not None and found != self._seen:
-            raise self.away(self._seen)
+            raise self.away(self._seen, found)
 
     def _acquire(self, descriptor: int, abandoned: Event) -> None:
         give_up = time.monotonic() + LOCK_BOUND.total_seconds()

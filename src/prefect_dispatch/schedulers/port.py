@@ -42,10 +42,11 @@ class Scheduler(Protocol):
     async def observe(self, objects: Collection[ObjectRef]) -> Mapping[ObjectRef, Observation]:
         """Ask for all objects in ONE query. An object that the full answer lacks is missing from the mapping.
 
-        What the scheduler could not tell of an object is an observation with state ``unknown``, never a missing one.
+        What the scheduler could not tell of an object is an observation with state ``unknown``, never a missing one,
+        and keeps nothing of the others back.
 
         Raises:
-            SchedulerError: it could not be asked, or the answer was partial.
+            SchedulerError: it could not be asked, or the answer was partial: asked again, it may be told.
         """
         ...
 
@@ -55,6 +56,10 @@ class Scheduler(Protocol):
         Args:
             object: what to stop, queued or running.
             how: the notice that the program gets first; None to end it at once.
+
+        Raises:
+            OutOfReach: it is where no call of this scheduler gets, now or later; :meth:`observe` says unknown of it.
+            SchedulerError: anything else.
         """
         ...
 

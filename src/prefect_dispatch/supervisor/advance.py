@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -32,6 +30,7 @@ from prefect_dispatch.model.steps import (
 from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.supervisor.access import Access
 from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.collecting import collected, raise_all
 from prefect_dispatch.supervisor.observing import Observer
 from prefect_dispatch.supervisor.own_time import OwnTime
 from prefect_dispatch.supervisor.record import Record
@@ -279,19 +278,19 @@ class Supervisor:
         """Stop, find and observe, each on its own: what cannot be told of one hides nothing of the others."""
         troubles: list[SchedulerError] = []
         for submission in step.stop:
-            with _collected(troubles):
+            with collected(troubles):
                 await self._stopper.ask_to_stop(submission, notice_for(state, submission))
         for submission in step.find:
-            with _collected(troubles):
+            with collected(troubles):
                 await self._observer.find(state, submission, submission in (*step.needs, state.newest))
         for submission in step.retire:
-            with _collected(troubles):
+            with collected(troubles):
                 await self._stopper.retire(state, submission)
-        with _collected(troubles):
+        with collected(troubles):
             await self._observer.observe(state, step.observe)
+        with collected(troubles):
             await self._observer.hold_if_unknown(state, step.needs)
-        if troubles:
-            raise SchedulerError("; ".join(dict.fromkeys(str(trouble) for trouble in troubles)))
+        raise_all(troubles)
 
     async def _finish(self, state: LineageState, step: Finish) -> None:
         final = None
@@ -306,11 +305,3 @@ class Supervisor:
                 resumed_from=final.resumed_from if final else None,
             )
         )
-
-
-@contextlib.contextmanager
-def _collected(troubles: list[SchedulerError]) -> Iterator[None]:
-    try:
-        yield
-    except SchedulerError as error:
-        troubles.append(error)

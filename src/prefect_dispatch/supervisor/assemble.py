@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from prefect_dispatch.errors import LineageError
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan, plan
 from prefect_dispatch.model.state import LineageState
@@ -42,7 +41,7 @@ def supervisor_of(record: Record, state: LineageState, clock: Clock) -> Supervis
         SpecError: this version does not have its scheduler.
     """
     if state.opened is None:
-        raise LineageError(f"lineage {record.lineage!r} was never opened; submit a job for it")
+        raise record.why_not_opened()
     reports = ReportsView(open_store(join_root(state.opened.record_root, record.lineage)))
     scheduler = scheduler_of(state.opened.scheduler)
     return Supervisor(record, scheduler, root_view_of(record.lineage, state), clock, reports, state.generation)

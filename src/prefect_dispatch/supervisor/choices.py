@@ -126,7 +126,7 @@ def reopen(record: Record, *, who: str, note: str = "") -> LineageState:
         state = record.refresh()
         record.require_writable()
         if state.opened is None:
-            raise LineageError(f"lineage {record.lineage!r} was never opened; submit a job for it")
+            raise record.why_not_opened()
         if state.finished is None:
             raise LineageError(f"lineage {record.lineage!r} is not finished; there is nothing to reopen")
         if state.finished.outcome not in REOPENABLE:

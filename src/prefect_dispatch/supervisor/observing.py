@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from prefect_dispatch.errors import Ambiguous
+from prefect_dispatch.errors import Ambiguous, SchedulerError
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.classify import cause_of
 from prefect_dispatch.model.facts import Abandoned, Ended, Observed, Submitted
@@ -17,6 +17,7 @@ from prefect_dispatch.model.observing import news, vanished
 from prefect_dispatch.model.state import Landing, LineageState, SubmissionState
 from prefect_dispatch.model.unaccounted import ambiguous_hold, unknown_hold
 from prefect_dispatch.supervisor.access import Access
+from prefect_dispatch.supervisor.collecting import collected, raise_all
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,33 @@ class Observer:
         self._unknown: dict[ObjectRef, _Unknown] = {}
 
     async def observe(self, state: LineageState, submissions: Sequence[SubmissionState]) -> None:
-        """Ask about some submissions' objects, all in one query, and append what is news."""
+        """Ask about some submissions' objects, all in one query, and append what is news.
+
+        What cannot be told or used of one hides nothing of the others: where there is no answer about all of them, each
+        is asked about by itself.
+
+        Raises:
+            SchedulerError: of one at least nothing could be told or used; the others were seen to.
+        """
         known = {each.object: each for each in submissions if each.object is not None}
         if not known:
             return
-        seen = await self.look(list(known))
+        troubles: list[SchedulerError] = []
+        seen: dict[ObjectRef, Observation | None] = {}
+        try:
+            seen = await self.look(list(known))
+        except SchedulerError as error:
+            if len(known) == 1:
+                raise
+            troubles.append(error)
+            for reference in known:
+                with collected(troubles):
+                    seen |= await self.look([reference])
         for reference, submission in known.items():
             if reference in seen:
-                await self.take(state, submission, seen[reference])
+                with collected(troubles):
+                    await self.take(state, submission, seen[reference])
+        raise_all(troubles)
 
     async def look(self, references: Collection[ObjectRef]) -> dict[ObjectRef, Observation | None]:
         """Ask the scheduler about objects.

@@ -13,6 +13,7 @@ from prefect_dispatch.errors import (
     Absent,
     DispatchError,
     Exists,
+    LineageError,
     MalformedDocument,
     MalformedName,
     ReadOnlyLineage,
@@ -102,6 +103,18 @@ class Record:
         except (Absent, RootAbsent):
             return False
         return True
+
+    def why_not_opened(self) -> LineageError | StoreUnreachable:
+        """What to say of a lineage that no fact has opened: one that the index of open lineages names is away."""
+        if not self.exists() and self._is_marked_open():
+            return StoreUnreachable(
+                f"lineage {self.lineage!r} is open, as .dispatch/open beside it says, but its record {self.location} "
+                "is not there; bring it back (was the folder moved, is its file system mounted?)"
+            )
+        return LineageError(
+            f"lineage {self.lineage!r} was never opened in {self.location}; see prefect-dispatch status --store … for "
+            "what is there"
+        )
 
     def id(self) -> str:
         """The record's random id, made on first use and bound to the checkpoint root by its first claim.
@@ -250,6 +263,13 @@ class Record:
         reach("open-mark")
         with contextlib.suppress(Exists):
             self._index.create(self.lineage)
+
+    def _is_marked_open(self) -> bool:
+        try:
+            self._index.read(self.lineage)
+        except (Absent, RootAbsent):
+            return False
+        return True
 
     def _unmark_open(self) -> None:
         reach("open-unmark")

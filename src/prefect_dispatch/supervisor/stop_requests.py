@@ -49,7 +49,7 @@ def _ask(
     while True:
         state = record.refresh()
         record.require_writable()
-        _require_open(record.lineage, state)
+        _require_open(record, state)
         if carrier is not None and state.carried_by != carrier:
             raise LineageError(f"lineage {record.lineage!r} is carried by {state.carried_by} now, and not by {carrier}")
         if intent == "suspend":
@@ -62,11 +62,13 @@ def _ask(
             continue
 
 
-def _require_open(lineage: str, state: LineageState) -> None:
+def _require_open(record: Record, state: LineageState) -> None:
     if state.opened is None:
-        raise LineageError(f"lineage {lineage!r} was never opened; submit a job for it")
+        raise record.why_not_opened()
     if state.finished is not None:
-        raise LineageError(f"lineage {lineage!r} is over already: {state.finished.outcome}, {state.finished.detail}")
+        raise LineageError(
+            f"lineage {record.lineage!r} is over already: {state.finished.outcome}, {state.finished.detail}"
+        )
 
 
 def _require_running(lineage: str, state: LineageState) -> None:

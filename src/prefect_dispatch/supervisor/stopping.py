@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import timedelta
 
+from prefect_dispatch.errors import OutOfReach
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.causes import Cause
@@ -54,8 +56,7 @@ class Stopper:
             return
         if submission.retiring is None:
             await self._access.append(Retiring(n=submission.n, restart=newest.restart), submission.generation)
-        await self._forbid(reference)
-        await self.ask_to_stop(submission, None)
+        await self._end(submission, reference)
         answers = await self._observer.look([reference])
         if reference not in answers:
             return
@@ -75,7 +76,8 @@ class Stopper:
         reference, newest = submission.object, submission.newest
         if reference is None:
             return
-        await self._forbid(reference)
+        with contextlib.suppress(OutOfReach):
+            await self._forbid(reference)
         answers = await self._observer.look([reference])
         if reference not in answers:
             return
@@ -99,14 +101,19 @@ class Stopper:
         if not unknown and (submission.live or (seen is not None and seen.restart > newest.restart)):
             await self._observer.take(state, submission, seen)
             return
-        await self._forbid(reference)
-        await self.ask_to_stop(submission, None)
+        await self._end(submission, reference)
         if submission.live:
             evidence = "its state stayed unknown, and a person has given it up"
             ended = EndedRestart(restart=newest.restart, cause=Cause.VANISHED, evidence=evidence)
             await self._observer.append_end(state, submission, ended)
         else:
             await self._access.append(Retired(n=submission.n), submission.generation)
+
+    async def _end(self, submission: SubmissionState, object: ObjectRef) -> None:
+        """Switch off and stop. What is out of reach cannot be asked to; what is said of it tells the rest."""
+        with contextlib.suppress(OutOfReach):
+            await self._forbid(object)
+            await self.ask_to_stop(submission, None)
 
     async def _forbid(self, object: ObjectRef) -> None:
         reach("set-restarts")

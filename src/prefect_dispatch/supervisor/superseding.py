@@ -61,7 +61,7 @@ def supersede(
         StoreUnreachable: the record root or the checkpoint root cannot be used.
     """
     if not (request and is_done(record, request)):
-        require_opened(record.lineage, record.refresh())
+        require_opened(record, record.refresh())
         check_acceptable(job)
     return decide(
         record,
@@ -108,7 +108,7 @@ def decide(
         record.require_writable()
         if asked.request and is_done(record, asked.request):
             return state
-        opened = require_opened(record.lineage, state)
+        opened = require_opened(record, state)
         meant = state.generation if meant is None else meant
         if state.generation != meant:
             raise LineageError(
@@ -143,14 +143,15 @@ def decide(
             continue
 
 
-def require_opened(lineage: str, state: LineageState) -> Opened:
+def require_opened(record: Record, state: LineageState) -> Opened:
     """What the present generation was opened with.
 
     Raises:
         LineageError: there is none.
+        StoreUnreachable: there is one, and its record is away.
     """
     if state.opened is None:
-        raise LineageError(f"lineage {lineage!r} was never opened; submit a job for it")
+        raise record.why_not_opened()
     return state.opened
 
 
@@ -176,8 +177,8 @@ def choice_of(
         doubt = schema_doubt(opened, job.spec, identity)
         if doubt:
             raise LineageError(
-                f"{doubt}; say from where generation {generation} of {lineage!r} goes on: "
-                "--resume scratch, --resume latest or --resume PUBLICATION"
+                f"{doubt}; say from where generation {generation} goes on: "
+                f"prefect-dispatch supersede {lineage} JOB --resume scratch, --resume latest or --resume PUBLICATION"
             )
         return state.base, state.floor
     first = Epoch(generation, 1, 0)
