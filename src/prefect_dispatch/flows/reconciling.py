@@ -24,7 +24,7 @@ from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.ending import see_to_it
 from prefect_dispatch.supervisor.places import open_index, open_record
 from prefect_dispatch.supervisor.record import Record
-from prefect_dispatch.tasks.adoption import adopt, deployment_of
+from prefect_dispatch.tasks.adoption import adopt, deployment_of, read_adopters
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.held_run import lineage_of
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, wake
@@ -189,6 +189,14 @@ class Reconciling:
 
     async def _adopt(self, record: Record, run: FlowRun | None) -> None:
         state = await asyncio.to_thread(record.refresh)
+        id = await asyncio.to_thread(record.id)
+        for each in await read_adopters(self._client, record.lineage, id, state.generation):
+            if wish_of(each.state) is not None:
+                word = await asyncio.to_thread(record_wish, record, each)
+                self.told += [word] if word else []
+        state = await self._see_to_it(record)
+        if state.finished is not None:
+            return
         try:
             deployment = await deployment_of(self._client, run, self._deployment)
         except SpecError:
@@ -196,7 +204,6 @@ class Reconciling:
                 return  # It waits for a person, and commands answer for it as well.
             raise
         seq = settled_at(await asyncio.to_thread(record.entries))
-        id = await asyncio.to_thread(record.id)
         adopter = await adopt(self._client, deployment, record.lineage, id, seq, state, self._clock.now())
         if adopter is not None:
             self.told.append(f"flow run {adopter.id} takes {record.lineage} over from {state.carried_by or 'nobody'}")

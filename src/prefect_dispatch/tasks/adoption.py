@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from prefect.client.orchestration import PrefectClient
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterIdempotencyKey
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterIdempotencyKey, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
 
 from prefect_dispatch.errors import SpecError
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.model.facts import Entry
 from prefect_dispatch.model.state import LineageState
-from prefect_dispatch.tasks.held_run import generation_tag, lineage_tag
+from prefect_dispatch.supervisor.carriers import taken_at
+from prefect_dispatch.tasks.held_run import generation_of, generation_tag, lineage_tag
 
 ADOPTER_TAG = "adopter"
 MOST_ADOPTERS = 50
@@ -21,9 +25,43 @@ MOST_ADOPTERS = 50
 LONGEST_DELAY = timedelta(hours=1)
 
 
+READ_UP_TO = "prefect-dispatch.read-up-to"
+"""The label that tells up to which fact the record was read that had an adopter started."""
+
+
 def key_of(record: str, seq: int, number: int) -> str:
     """The idempotency key of the number-th adopter of a record at a fact: whoever asks how often, it is one run."""
     return f"prefect-dispatch-{record}-{seq}-{number}"
+
+
+def is_adopter(run: FlowRun, record: str) -> bool:
+    """Whether a run was started to take over the lineage of a record, and not one of that name on another root."""
+    return ADOPTER_TAG in run.tags and (run.idempotency_key or "").startswith(f"prefect-dispatch-{record}-")
+
+
+def is_next(run: FlowRun, entries: Sequence[Entry], record: Callable[[], str]) -> bool:
+    """Whether a run was started to take over from where the record stands, and nobody has carried the job since.
+
+    What a person asks of it, in the queue or before it said that it carries the job, is asked of the job.
+
+    Args:
+        run: the run.
+        entries: the record's.
+        record: tells the record's id; asked only for what may be an adopter.
+    """
+    seq = run.labels.get(READ_UP_TO)
+    if ADOPTER_TAG not in run.tags or not isinstance(seq, int) or seq < taken_at(entries):
+        return False
+    present = max((each.generation for each in entries), default=0)
+    return generation_of(run) == present and is_adopter(run, record())
+
+
+async def read_adopters(client: PrefectClient, lineage: str, record: str, generation: int) -> list[FlowRun]:
+    """The runs that were started last to take a generation over, newest first."""
+    tags = FlowRunFilterTags(all_=[lineage_tag(lineage), generation_tag(generation), ADOPTER_TAG])
+    chosen, newest = FlowRunFilter(tags=tags), FlowRunSort.EXPECTED_START_TIME_DESC
+    found = await client.read_flow_runs(flow_run_filter=chosen, limit=MOST_ADOPTERS, sort=newest)
+    return [run for run in found if is_adopter(run, record)]
 
 
 def delay_before(number: int) -> timedelta:
@@ -88,4 +126,5 @@ async def adopt(
         idempotency_key=keys[last + 1],
         tags=[lineage_tag(lineage), generation_tag(state.generation), ADOPTER_TAG],
         name=f"supervise-{lineage}",
+        labels={READ_UP_TO: state.seq},
     )

@@ -1,0 +1,176 @@
+"""Runs that are started to take a job over: what people do to them, and what becomes of the job meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.exceptions import ObjectAlreadyExists
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Cancelled, Crashed
+
+from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.flows.reconciling import Reconciling
+from prefect_dispatch.flows.supervise import supervise
+from prefect_dispatch.model.facts import CarriedBy, Fact, StopRequested
+from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.supervisor.assemble import plan_of
+from prefect_dispatch.supervisor.clock import SystemClock
+from prefect_dispatch.supervisor.opening import open_lineage
+from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.record import Record
+from support.reconciled import LaterClock
+
+POOL = "nobody-works-here"
+NAMED = "named"
+
+
+class Lost:
+    """A job that nobody carries: its first run has opened it and crashed, and no worker starts any other.
+
+    Args:
+        folder: where the record is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.root = str(folder / "runs")
+        self.first = ""
+        self.troubles: list[str] = []
+
+    async def begin(self, **first: Any) -> None:
+        """Have the first run open the lineage, and crash before it says that it carries it."""
+        own = await self.deploy("own")
+        await self.deploy(NAMED)
+        job = JobSpec.model_validate(
+            {
+                "lineage": "digits",
+                "command": ["true"],
+                "workdir": str(self._folder),
+                "store": {"root": self.root},
+                "workplace": str(self._folder / "workplaces"),
+                "scheduler": {"type": "local", "state_folder": str(self._folder / "state")},
+                "saves": {"kind": "marker"},
+            }
+        )
+        async with get_client() as client:
+            run = await client.create_flow_run_from_deployment(
+                own, parameters={"job": job.model_dump(mode="json")}, **first
+            )
+            self.first = str(run.id)
+            resolved = await resolve(job, self._folder)
+            open_lineage(self.record(), resolved, plan_of(resolved), request=self.first)
+            await self.set(self.first, Crashed())
+
+    async def deploy(self, name: str) -> UUID:
+        """Make a deployment of flow ``supervise`` that no worker serves."""
+        async with get_client() as client:
+            try:
+                await client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
+            except ObjectAlreadyExists:
+                pass
+        deployment: Any = await supervise.ato_deployment(name, work_pool_name=POOL)
+        id: UUID = await deployment.aapply()
+        return id
+
+    async def look(self, *, later: bool = False) -> list[str]:
+        """Reconcile once. Returns what was done."""
+        self.troubles = []
+        async with get_client() as client:
+            clock = LaterClock() if later else SystemClock()
+            work = Reconciling(client, f"supervise/{NAMED}", clock, self.troubles)
+            await work.add(self.root)
+            await work.settle()
+            return work.told
+
+    async def adopters(self) -> list[FlowRun]:
+        """The runs that were started to take it over, oldest first."""
+        async with get_client() as client:
+            found = await client.read_flow_runs(flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=["adopter"])))
+        own = [run for run in found if str(self._folder) in str(run.parameters)]
+        return sorted(own, key=lambda run: run.created or run.state.timestamp)
+
+    async def set(self, run: object, state: State[Any]) -> None:
+        """Have a run be in a state."""
+        async with get_client() as client:
+            await client.set_flow_run_state(UUID(str(run)), state, force=True)
+
+    def record(self) -> Record:
+        return open_record(self.root, "digits", SystemClock())
+
+    def append(self, fact: Fact) -> None:
+        record = self.record()
+        record.refresh()
+        record.append(fact)
+
+    def stops(self) -> list[StopRequested]:
+        return [entry.fact for entry in self.record().entries() if isinstance(entry.fact, StopRequested)]
+
+
+@pytest.fixture
+def lost(tmp_path: Path, prefect_api: str) -> Iterator[Lost]:
+    with temporary_settings({PREFECT_API_URL: prefect_api}):
+        yield Lost(tmp_path)
+
+
+def test_who_cancels_a_run_that_is_to_take_a_job_over_stops_the_job(lost):
+    async def story() -> None:
+        # given a run that waits to take a job over
+        await lost.begin()
+        assert ["takes digits over" in text for text in await lost.look()] == [True]
+        (adopter,) = await lost.adopters()
+        # when a person cancels it, and one looks
+        await lost.set(adopter.id, Cancelled())
+        told = await lost.look()
+        # then the job is stopped, and no other run takes it over
+        (stop,) = lost.stops()
+        assert (stop.intent, f"flow run {adopter.id} was cancelled" in stop.note) == ("abandon", True)
+        assert (lost.record().refresh().finished.outcome, lost.troubles) == ("stopped", []), told
+        assert [run.id for run in await lost.adopters()] == [adopter.id]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("by", ["a person, of a run that was overtaken", "prefect"])
+def test_a_run_that_is_cancelled_by_nobody_or_after_it_was_overtaken_is_followed_by_another(lost, by):
+    async def story() -> None:
+        # given a run that waits to take a job over
+        await lost.begin()
+        await lost.look()
+        (adopter,) = await lost.adopters()
+        # when somebody else carries the job for a while, or not; and it is cancelled
+        if by == "prefect":
+            await lost.set(
+                adopter.id, Cancelled(message=f"Deployment {adopter.deployment_id} no longer exists, cancelled run.")
+            )
+        else:
+            lost.append(CarriedBy(flow_run="process-7"))
+            await lost.set(adopter.id, Cancelled())
+        told = await lost.look(later=True)
+        # then nobody has asked for the job's end, and another run takes it over
+        assert (lost.stops(), lost.troubles) == ([], [])
+        assert ["takes digits over" in text for text in told] == [True]
+        assert len(await lost.adopters()) == 2
+
+    asyncio.run(story())
+
+
+def test_a_first_run_that_is_cancelled_before_it_says_that_it_carries_the_job_stops_it(lost):
+    async def story() -> None:
+        await lost.begin()
+        await lost.set(lost.first, Cancelled())
+        await lost.look()
+        (stop,) = lost.stops()
+        assert f"flow run {lost.first} was cancelled" in stop.note
+        assert lost.record().refresh().finished.outcome == "stopped"
+        assert await lost.adopters() == []
+
+    asyncio.run(story())
