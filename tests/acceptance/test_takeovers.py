@@ -174,3 +174,28 @@ def test_a_first_run_that_is_cancelled_before_it_says_that_it_carries_the_job_st
         assert await lost.adopters() == []
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["named", "no other"])
+def test_a_job_whose_deployment_was_deleted_goes_on_from_the_one_that_is_named(lost, known):
+    async def story() -> None:
+        # given
+        await lost.begin()
+        async with get_client() as client:
+            run = await client.read_flow_run(UUID(lost.first))
+            assert run.deployment_id is not None
+            await client.delete_deployment(run.deployment_id)
+            if not known:
+                await client.delete_deployment((await client.read_deployment_by_name(f"supervise/{NAMED}")).id)
+        # when
+        told = await lost.look()
+        # then
+        adopters = await lost.adopters()
+        if known:
+            assert (lost.troubles, ["takes digits over" in text for text in told]) == ([], [True])
+            assert [each.deployment_id for each in adopters] == [await lost.deploy(NAMED)]
+        else:
+            text = f"digits: there is no deployment 'supervise/{NAMED}' to start a run from; deploy flow supervise"
+            assert (lost.troubles, adopters) == ([text], [])
+
+    asyncio.run(story())

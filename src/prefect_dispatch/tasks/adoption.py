@@ -70,7 +70,7 @@ def delay_before(number: int) -> timedelta:
 
 
 async def deployment_of(client: PrefectClient, run: FlowRun | None, named: str) -> UUID:
-    """The deployment that a lineage's runs are started from: that of its last run, else the one that is named.
+    """The deployment that a lineage's runs are started from: that of its last run if it is there, else the named one.
 
     A run of flow ``supersede``, which has more parameters than the job, is not one to start once more.
 
@@ -78,7 +78,10 @@ async def deployment_of(client: PrefectClient, run: FlowRun | None, named: str) 
         SpecError: there is none of that name.
     """
     if run is not None and run.deployment_id is not None and run.parameters.keys() == {"job"}:
-        return run.deployment_id
+        try:
+            return (await client.read_deployment(run.deployment_id)).id
+        except ObjectNotFound:
+            pass  # It was deleted; the run keeps its id.
     try:
         return (await client.read_deployment_by_name(named)).id
     except ObjectNotFound:
