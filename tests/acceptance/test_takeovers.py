@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,10 +24,12 @@ from prefect_dispatch.flows.supervise import supervise
 from prefect_dispatch.model.facts import CarriedBy, Fact, StopRequested
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.supervisor.assemble import plan_of
+from prefect_dispatch.supervisor.carriers import settled_at
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.adoption import PAGE, TELL_AFTER, key_of
 from support.reconciled import LaterClock
 
 POOL = "nobody-works-here"
@@ -85,7 +88,7 @@ class Lost:
         """Reconcile once. Returns what was done."""
         self.troubles = []
         async with get_client() as client:
-            clock = LaterClock() if later else SystemClock()
+            clock = LaterClock(ahead=timedelta(hours=2)) if later else SystemClock()
             work = Reconciling(client, f"supervise/{NAMED}", clock, self.troubles)
             await work.add(self.root)
             await work.settle()
@@ -197,5 +200,33 @@ def test_a_job_whose_deployment_was_deleted_goes_on_from_the_one_that_is_named(l
         else:
             text = f"digits: there is no deployment 'supervise/{NAMED}' to start a run from; deploy flow supervise"
             assert (lost.troubles, adopters) == ([text], [])
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("count", [TELL_AFTER - 1, 50, PAGE + 1])
+def test_runs_that_take_over_in_vain_are_followed_without_end_and_told_of(lost, count):
+    async def story() -> None:
+        # given a job that many runs were to take over, and all failed
+        await lost.begin()
+        record = lost.record()
+        seq = settled_at(record.entries())
+        async with get_client() as client:
+            flow = str((await client.read_flow_run(UUID(lost.first))).flow_id)
+            for number in range(count):
+                run = {"idempotency_key": key_of(record.id(), seq, number), "flow_id": flow}
+                failed = {"type": "FAILED", "name": "Failed", "message": "a block is missing"}
+                made = await client.request("POST", "/flow_runs/", json={**run, "state": failed})
+            last = made.json()["id"]
+        # when one looks before and after the next one is due
+        early = await lost.look()
+        troubles = lost.troubles
+        told = await lost.look(later=True)
+        # then there is another run, and somebody is told that they keep failing
+        assert early == []
+        assert ["takes digits over" in text for text in told] == [True]
+        assert [run.idempotency_key for run in await lost.adopters()] == [key_of(record.id(), seq, count)]
+        words = f"digits: {count} runs that were to take it over came to nothing, the last is {last}, Failed: a block"
+        assert [text.startswith(words) for text in troubles] == ([True] if count >= TELL_AFTER else [])
 
     asyncio.run(story())

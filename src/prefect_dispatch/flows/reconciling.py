@@ -24,7 +24,7 @@ from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.ending import see_to_it
 from prefect_dispatch.supervisor.places import open_index, open_record
 from prefect_dispatch.supervisor.record import Record
-from prefect_dispatch.tasks.adoption import adopt, deployment_of, read_adopters
+from prefect_dispatch.tasks.adoption import Vacancy, adopt, deployment_of, earlier_adopters, read_adopters
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.held_run import lineage_of
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, wake
@@ -203,8 +203,11 @@ class Reconciling:
             if state.hold is not None:
                 return  # It waits for a person, and commands answer for it as well.
             raise
-        seq = settled_at(await asyncio.to_thread(record.entries))
-        adopter = await adopt(self._client, deployment, record.lineage, id, seq, state, self._clock.now())
+        vacancy = Vacancy(record.lineage, id, settled_at(await asyncio.to_thread(record.entries)), state)
+        earlier = await earlier_adopters(self._client, vacancy)
+        if earlier.failing:
+            self._troubles.append(f"{record.lineage}: {earlier.failing}")
+        adopter = await adopt(self._client, deployment, vacancy, earlier, self._clock.now())
         if adopter is not None:
             self.told.append(f"flow run {adopter.id} takes {record.lineage} over from {state.carried_by or 'nobody'}")
 

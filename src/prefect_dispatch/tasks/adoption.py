@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -20,8 +21,11 @@ from prefect_dispatch.supervisor.carriers import taken_at
 from prefect_dispatch.tasks.held_run import generation_of, generation_tag, lineage_tag
 
 ADOPTER_TAG = "adopter"
-MOST_ADOPTERS = 50
-"""Runs that take over where the record stands, each after the one before came to nothing."""
+PAGE = 200
+TELL_AFTER = 5
+"""How many runs in a row have to come to nothing before somebody is told: by then the next one is minutes away."""
+MOST_LOOKED_AT = 50
+"""Adopters of a generation in which a person's word may lie that nobody has read; the latest."""
 LONGEST_DELAY = timedelta(hours=1)
 
 
@@ -60,7 +64,7 @@ async def read_adopters(client: PrefectClient, lineage: str, record: str, genera
     """The runs that were started last to take a generation over, newest first."""
     tags = FlowRunFilterTags(all_=[lineage_tag(lineage), generation_tag(generation), ADOPTER_TAG])
     chosen, newest = FlowRunFilter(tags=tags), FlowRunSort.EXPECTED_START_TIME_DESC
-    found = await client.read_flow_runs(flow_run_filter=chosen, limit=MOST_ADOPTERS, sort=newest)
+    found = await client.read_flow_runs(flow_run_filter=chosen, limit=MOST_LOOKED_AT, sort=newest)
     return [run for run in found if is_adopter(run, record)]
 
 
@@ -88,46 +92,93 @@ async def deployment_of(client: PrefectClient, run: FlowRun | None, named: str) 
         raise SpecError(f"there is no deployment {named!r} to start a run from; deploy flow supervise") from None
 
 
+@dataclass(frozen=True)
+class Vacancy:
+    """A lineage that nobody carries, as its record stands.
+
+    Attributes:
+        lineage: its name.
+        record: its record's id.
+        seq: the place of the last fact that is more than a taking over.
+        state: what the record folds to.
+    """
+
+    lineage: str
+    record: str
+    seq: int
+    state: LineageState
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The adopters that were started so far for a vacancy.
+
+    Attributes:
+        count: how many.
+        last: the last one; None for none.
+    """
+
+    count: int
+    last: FlowRun | None = None
+
+    @property
+    def failing(self) -> str:
+        """That they keep coming to nothing, in words; empty while that is too early to say."""
+        state = self.last.state if self.last is not None else None
+        if self.last is None or state is None or not state.is_final() or self.count < TELL_AFTER:
+            return ""
+        said = f"{state.name}: {state.message}" if state.message else state.name
+        return f"{self.count} runs that were to take it over came to nothing, the last is {self.last.id}, {said}"
+
+
+async def earlier_adopters(client: PrefectClient, vacancy: Vacancy) -> Earlier:
+    """Ask for the adopters of a vacancy by their keys, which have no end: one request for every 200."""
+    earlier = Earlier(0)
+    while True:
+        numbers = range(earlier.count, earlier.count + PAGE)
+        keys = {key_of(vacancy.record, vacancy.seq, number): number for number in numbers}
+        chosen = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=list(keys)))
+        page = await client.read_flow_runs(flow_run_filter=chosen, limit=PAGE)
+        found = {keys[run.idempotency_key or ""]: run for run in page}
+        if not found:
+            return earlier
+        earlier = Earlier(max(found) + 1, found[max(found)])
+        if len(found) < PAGE:
+            return earlier
+
+
 async def adopt(
-    client: PrefectClient, deployment: UUID, lineage: str, record: str, seq: int, state: LineageState, now: datetime
+    client: PrefectClient, deployment: UUID, vacancy: Vacancy, earlier: Earlier, now: datetime
 ) -> FlowRun | None:
     """Start a run that takes a lineage over. Idempotent for a record at a fact.
 
-    Only a run that is over without having moved the record is followed by another, each later than the one before: what
-    keeps them from their work is there for a person to see.
+    Only a run that is over without having moved the record is followed by another, each later than the one before, and
+    by as many as it takes: what keeps them from their work may be mended any day.
 
     Args:
         client: Prefect.
         deployment: where the run is started from.
-        lineage: the lineage's name.
-        record: its record's id.
-        seq: the place of the last fact that is more than a taking over.
-        state: what the record folds to.
+        vacancy: the lineage.
+        earlier: the adopters that it had so far.
         now: the time.
 
     Returns:
         The run, if this started one; None where one is on its way, or is not due yet.
     """
+    state, before = vacancy.state, earlier.last
     if state.opened is None:
         return None
-    keys = [key_of(record, seq, number) for number in range(MOST_ADOPTERS)]
-    chosen = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=keys))
-    known = {run.idempotency_key: run for run in await client.read_flow_runs(flow_run_filter=chosen)}
-    last = max((number for number, key in enumerate(keys) if key in known), default=-1)
-    if last == MOST_ADOPTERS - 1:
-        return None
-    if last >= 0:
-        before = known[keys[last]]
+    if before is not None:
         if before.state is None or not before.state.is_final():
             return None
-        if now - before.state.timestamp < delay_before(last + 1):
+        if now - before.state.timestamp < delay_before(earlier.count):
             return None
     reach("prefect.adopt")
     return await client.create_flow_run_from_deployment(
         deployment,
         parameters={"job": state.opened.spec.model_dump(mode="json")},
-        idempotency_key=keys[last + 1],
-        tags=[lineage_tag(lineage), generation_tag(state.generation), ADOPTER_TAG],
-        name=f"supervise-{lineage}",
+        idempotency_key=key_of(vacancy.record, vacancy.seq, earlier.count),
+        tags=[lineage_tag(vacancy.lineage), generation_tag(state.generation), ADOPTER_TAG],
+        name=f"supervise-{vacancy.lineage}",
         labels={READ_UP_TO: state.seq},
     )
