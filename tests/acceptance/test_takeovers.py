@@ -16,7 +16,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Crashed, Running
 
 from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.flows.reconciling import Reconciling
@@ -228,5 +228,30 @@ def test_runs_that_take_over_in_vain_are_followed_without_end_and_told_of(lost, 
         assert [run.idempotency_key for run in await lost.adopters()] == [key_of(record.id(), seq, count)]
         words = f"digits: {count} runs that were to take it over came to nothing, the last is {last}, Failed: a block"
         assert [text.startswith(words) for text in troubles] == ([True] if count >= TELL_AFTER else [])
+
+    asyncio.run(story())
+
+
+def test_a_record_that_moves_gets_no_second_run_while_the_first_is_on_its_way(lost):
+    async def story() -> None:
+        # given a run that waits to take a job over
+        await lost.begin()
+        await lost.look()
+        # when the record moves without it, and one looks again
+        lost.append(StopRequested(intent="suspend", who="ada"))
+        assert await lost.look() == []
+        seq = settled_at(lost.record().entries())
+        again = await lost.look()
+        # then it has the record held, and no other run is started
+        (adopter,) = await lost.adopters()
+        assert (again, lost.troubles, lost.record().refresh().hold is not None) == ([], [], True)
+        assert adopter.idempotency_key != key_of(lost.record().id(), seq, 0)
+        # when that one's process dies before it says that it carries the job, and nobody tells Prefect
+        await lost.set(adopter.id, Running())
+        assert await lost.look() == []
+        told = await lost.look(later=True)
+        # then another one takes its place
+        assert [f"flow run {adopter.id} has crashed" in told[0], "takes digits over" in told[1]] == [True, True]
+        assert len(await lost.adopters()) == 2
 
     asyncio.run(story())

@@ -17,7 +17,8 @@ from prefect_dispatch.errors import SpecError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.model.facts import Entry
 from prefect_dispatch.model.state import LineageState
-from prefect_dispatch.supervisor.carriers import taken_at
+from prefect_dispatch.supervisor.beats import DEAD_AFTER
+from prefect_dispatch.supervisor.carriers import carried_generation, taken_at
 from prefect_dispatch.tasks.held_run import generation_of, generation_tag, lineage_tag
 
 ADOPTER_TAG = "adopter"
@@ -29,6 +30,8 @@ MOST_LOOKED_AT = 50
 LONGEST_DELAY = timedelta(hours=1)
 
 
+LONGEST_START = timedelta(hours=1)
+"""How long a worker may need to get a run's process going, images and all."""
 READ_UP_TO = "prefect-dispatch.read-up-to"
 """The label that tells up to which fact the record was read that had an adopter started."""
 
@@ -66,6 +69,20 @@ async def read_adopters(client: PrefectClient, lineage: str, record: str, genera
     chosen, newest = FlowRunFilter(tags=tags), FlowRunSort.EXPECTED_START_TIME_DESC
     found = await client.read_flow_runs(flow_run_filter=chosen, limit=MOST_LOOKED_AT, sort=newest)
     return [run for run in found if is_adopter(run, record)]
+
+
+def is_on_its_way(run: FlowRun, entries: Sequence[Entry], carrier: str | None) -> bool:
+    """Whether an adopter will yet carry the job: what has carried it before, and was overtaken, will not."""
+    if run.state is not None and run.state.is_final():
+        return False
+    return str(run.id) == carrier or carried_generation(entries, str(run.id)) is None
+
+
+def has_stuck(run: FlowRun, now: datetime) -> bool:
+    """Whether an adopter has been about to carry the job for so long that its process, or its worker, must be dead."""
+    if run.state is None or not (run.state.is_running() or run.state.is_pending()):
+        return False
+    return now - run.state.timestamp > (DEAD_AFTER if run.state.is_running() else LONGEST_START)
 
 
 def delay_before(number: int) -> timedelta:
