@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -24,6 +25,7 @@ from prefect_dispatch.flows.supervise import supervise
 from prefect_dispatch.model.facts import CarriedBy, Fact, StopRequested
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.supervisor.assemble import plan_of
+from prefect_dispatch.supervisor.beats import Heart
 from prefect_dispatch.supervisor.carriers import settled_at
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.opening import open_lineage
@@ -92,6 +94,16 @@ class Lost:
             work = Reconciling(client, f"supervise/{NAMED}", clock, self.troubles)
             await work.add(self.root)
             await work.settle()
+            return work.told
+
+    async def mark_silent(self, run: str, waits: Callable[[], None]) -> list[str]:
+        """Look later whether a run, which Prefect shows as live, has a process. Returns what was done."""
+        self.troubles = []
+        async with get_client() as client:
+            work = Reconciling(client, f"supervise/{NAMED}", LaterClock(waits), self.troubles)
+            await work.add(self.root)
+            await work.settle()
+            await work.mark_silent([await client.read_flow_run(UUID(run))])
             return work.told
 
     async def adopters(self) -> list[FlowRun]:
@@ -253,5 +265,25 @@ def test_a_record_that_moves_gets_no_second_run_while_the_first_is_on_its_way(lo
         # then another one takes its place
         assert [f"flow run {adopter.id} has crashed" in told[0], "takes digits over" in told[1]] == [True, True]
         assert len(await lost.adopters()) == 2
+
+    asyncio.run(story())
+
+
+def test_a_silent_run_may_be_deleted_while_another_sign_of_life_is_waited_for(lost):
+    async def story() -> None:
+        # given a run that seems to run, without a process, and whose job another one carries
+        await lost.begin()
+        lost.append(CarriedBy(flow_run=f"process-{uuid4()}"))
+        Heart(lost.root, "digits", lost.record().refresh().carried_by, LaterClock()).beat()
+        await lost.set(lost.first, Running())
+
+        def delete() -> None:
+            request = urllib.request.Request(f"{PREFECT_API_URL.value()}/flow_runs/{lost.first}", method="DELETE")
+            urllib.request.urlopen(request, timeout=60).close()
+
+        # when it is deleted meanwhile
+        told = await lost.mark_silent(lost.first, delete)
+        # then there is nothing to be marked, and nothing to be told of
+        assert (told, lost.troubles) == ([], [])
 
     asyncio.run(story())

@@ -111,6 +111,8 @@ class Reconciling:
             entries = await asyncio.to_thread(open_record(root, lineage, self._clock).entries)
             if carried_generation(entries, own) is not None and not await self._lives(root, lineage, own, beat):
                 await self._crash(run)
+        except ObjectNotFound:
+            pass  # It was deleted meanwhile.
         except (DispatchError, httpx.HTTPError, OSError) as error:
             self._troubles.append(f"flow run {own}: {error}")
 
