@@ -287,3 +287,25 @@ def test_a_silent_run_may_be_deleted_while_another_sign_of_life_is_waited_for(lo
         assert (told, lost.troubles) == ([], [])
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["same deployment", "another one"])
+def test_a_run_that_takes_over_has_the_tags_and_the_variables_of_the_one_before(lost, there):
+    async def story() -> None:
+        # given a run with an environment and a tag of its own
+        await lost.begin(
+            tags=["team:physics", "held"], job_variables={"env": {"TEAM": "physics"}, "stream_output": False}
+        )
+        async with get_client() as client:
+            run = await client.read_flow_run(UUID(lost.first))
+            if not there:
+                assert run.deployment_id is not None
+                await client.delete_deployment(run.deployment_id)
+        # when another run takes its job over
+        await lost.look()
+        # then it has them too
+        (adopter,) = await lost.adopters()
+        assert set(adopter.tags) == {"team:physics", "adopter", "lineage:digits", "generation:0"}
+        assert adopter.job_variables == {"env": {"TEAM": "physics"}, **({"stream_output": False} if there else {})}
+
+    asyncio.run(story())

@@ -214,7 +214,7 @@ class Reconciling:
             if state.hold is not None:
                 return  # It waits for a person, and commands answer for it as well.
             raise
-        vacancy = Vacancy(record.lineage, id, settled_at(await asyncio.to_thread(record.entries)), state)
+        vacancy = Vacancy(record.lineage, id, settled_at(await asyncio.to_thread(record.entries)), state, run)
         earlier = await earlier_adopters(self._client, vacancy)
         if earlier.failing:
             self._troubles.append(f"{record.lineage}: {earlier.failing}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import PrefectClient
@@ -19,7 +20,7 @@ from prefect_dispatch.model.facts import Entry
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.beats import DEAD_AFTER
 from prefect_dispatch.supervisor.carriers import carried_generation, taken_at
-from prefect_dispatch.tasks.held_run import generation_of, generation_tag, lineage_tag
+from prefect_dispatch.tasks.held_run import HELD_TAG, generation_of, generation_tag, is_dress, lineage_tag
 
 ADOPTER_TAG = "adopter"
 PAGE = 200
@@ -109,6 +110,19 @@ async def deployment_of(client: PrefectClient, run: FlowRun | None, named: str) 
         raise SpecError(f"there is no deployment {named!r} to start a run from; deploy flow supervise") from None
 
 
+def own_tags(run: FlowRun | None) -> list[str]:
+    """The tags that a person has given a run, beside those of this package and of Prefect."""
+    theirs = {HELD_TAG, ADOPTER_TAG, "auto-scheduled"}
+    return [tag for tag in run.tags if not is_dress(tag) and tag not in theirs] if run is not None else []
+
+
+def variables_for(deployment: UUID, run: FlowRun | None) -> dict[str, Any] | None:
+    """What a run was started with, for one that follows it; of another deployment only what each kind of pool has."""
+    given = (run.job_variables if run is not None else None) or {}
+    same = run is not None and run.deployment_id == deployment
+    return {name: value for name, value in given.items() if same or name == "env"} or None
+
+
 @dataclass(frozen=True)
 class Vacancy:
     """A lineage that nobody carries, as its record stands.
@@ -118,12 +132,14 @@ class Vacancy:
         record: its record's id.
         seq: the place of the last fact that is more than a taking over.
         state: what the record folds to.
+        run: the run that carried it last; None where Prefect knows none.
     """
 
     lineage: str
     record: str
     seq: int
     state: LineageState
+    run: FlowRun | None = None
 
 
 @dataclass(frozen=True)
@@ -195,7 +211,8 @@ async def adopt(
         deployment,
         parameters={"job": state.opened.spec.model_dump(mode="json")},
         idempotency_key=key_of(vacancy.record, vacancy.seq, earlier.count),
-        tags=[lineage_tag(vacancy.lineage), generation_tag(state.generation), ADOPTER_TAG],
+        tags=[*own_tags(vacancy.run), lineage_tag(vacancy.lineage), generation_tag(state.generation), ADOPTER_TAG],
+        job_variables=variables_for(deployment, vacancy.run),
         name=f"supervise-{vacancy.lineage}",
         labels={READ_UP_TO: state.seq},
     )
