@@ -15,18 +15,20 @@ from support.deployed import DEPLOYMENT
 
 
 class LaterClock(SystemClock):
-    """The time in a quarter of an hour, for who does not wait.
+    """The time in a while, for who does not wait.
 
     Args:
         waits: what happens while one more sign of life is waited for.
+        ahead: how much later it is.
     """
 
-    def __init__(self, waits: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, waits: Callable[[], None] = lambda: None, ahead: timedelta = timedelta(minutes=15)) -> None:
         super().__init__()
         self._waits = waits
+        self._ahead = ahead
 
     def now(self) -> datetime:
-        return super().now() + timedelta(minutes=15)
+        return super().now() + self._ahead
 
     async def sleep(self, seconds: float) -> None:
         if seconds == ONE_MORE_SECONDS:

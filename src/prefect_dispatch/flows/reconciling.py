@@ -24,7 +24,15 @@ from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.ending import see_to_it
 from prefect_dispatch.supervisor.places import open_index, open_record
 from prefect_dispatch.supervisor.record import Record
-from prefect_dispatch.tasks.adoption import adopt, deployment_of
+from prefect_dispatch.tasks.adoption import (
+    Vacancy,
+    adopt,
+    deployment_of,
+    earlier_adopters,
+    has_stuck,
+    is_on_its_way,
+    read_adopters,
+)
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.held_run import lineage_of
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, wake
@@ -103,6 +111,8 @@ class Reconciling:
             entries = await asyncio.to_thread(open_record(root, lineage, self._clock).entries)
             if carried_generation(entries, own) is not None and not await self._lives(root, lineage, own, beat):
                 await self._crash(run)
+        except ObjectNotFound:
+            pass  # It was deleted meanwhile.
         except (DispatchError, httpx.HTTPError, OSError) as error:
             self._troubles.append(f"flow run {own}: {error}")
 
@@ -189,17 +199,44 @@ class Reconciling:
 
     async def _adopt(self, record: Record, run: FlowRun | None) -> None:
         state = await asyncio.to_thread(record.refresh)
+        id = await asyncio.to_thread(record.id)
+        adopters = await read_adopters(self._client, record.lineage, id, state.generation)
+        for each in adopters:
+            if wish_of(each.state) is not None:
+                word = await asyncio.to_thread(record_wish, record, each)
+                self.told += [word] if word else []
+        state = await self._see_to_it(record)
+        if state.finished is not None or await self._is_taken_over(record, adopters):
+            return
         try:
             deployment = await deployment_of(self._client, run, self._deployment)
         except SpecError:
             if state.hold is not None:
                 return  # It waits for a person, and commands answer for it as well.
             raise
-        seq = settled_at(await asyncio.to_thread(record.entries))
-        id = await asyncio.to_thread(record.id)
-        adopter = await adopt(self._client, deployment, record.lineage, id, seq, state, self._clock.now())
+        vacancy = Vacancy(record.lineage, id, settled_at(await asyncio.to_thread(record.entries)), state, run)
+        earlier = await earlier_adopters(self._client, vacancy)
+        if earlier.failing:
+            self._troubles.append(f"{record.lineage}: {earlier.failing}")
+        adopter = await adopt(self._client, deployment, vacancy, earlier, self._clock.now())
         if adopter is not None:
             self.told.append(f"flow run {adopter.id} takes {record.lineage} over from {state.carried_by or 'nobody'}")
+
+    async def _is_taken_over(self, record: Record, adopters: Sequence[FlowRun]) -> bool:
+        """Whether a run is on its way that was started when the record stood elsewhere, as before a site's answer."""
+        entries = await asyncio.to_thread(record.entries)
+        carrier, root = record.known.carried_by, self._records[record]
+        for run in adopters:
+            if not is_on_its_way(run, entries, carrier):
+                continue
+            stuck = has_stuck(run, self._clock.now())
+            if not stuck or await self._lives(root, record.lineage, str(run.id), None):
+                state = record.known
+                if run.state is not None and run.state.is_paused() and state.hold is None and state.stop is None:
+                    await self._wake(record, run)
+                return True
+            await self._crash(run)
+        return False
 
     async def _crash(self, run: FlowRun) -> None:
         """Mark a run as crashed. Should its process live after all, it finds itself overtaken, and says so."""

@@ -53,6 +53,14 @@ def settled_at(entries: Sequence[Entry]) -> int:
     return next((each.seq for each in reversed(entries) if not isinstance(each.fact, CarriedBy)), 0)
 
 
+def taken_at(entries: Sequence[Entry]) -> int:
+    """The place of the last fact by which somebody carries the present generation, or nobody any more; 0 for none."""
+    present = max((each.generation for each in entries if isinstance(each.fact, Opened)), default=0)
+    hands = (each.seq for each in reversed(entries) if isinstance(each.fact, CarriedBy | Opened | Reopened))
+    own = {each.seq for each in entries if each.generation == present}
+    return next((seq for seq in hands if seq in own), 0)
+
+
 def _runs_of(entry: Entry) -> tuple[str, ...]:
     match entry.fact:
         case CarriedBy(flow_run=run):

@@ -64,6 +64,11 @@ def generation_of(run: FlowRun) -> int | None:
     return next((int(number) for number in numbers if number.isascii() and number.isdigit()), None)
 
 
+def is_dress(tag: str) -> bool:
+    """Whether a tag tells the lineage or the generation of a run."""
+    return tag.startswith((_LINEAGE, _GENERATION))
+
+
 def question_of(hold: str, number: int) -> str:
     """The key of the number-th question about a hold in one run. A run answers each key once."""
     return f"{_PREFIX}{hold}-{number}"

@@ -14,6 +14,7 @@ from prefect_dispatch.supervisor import choices
 from prefect_dispatch.supervisor.carriers import carrier_of
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.stop_requests import ask_to_stop, ask_to_suspend
+from prefect_dispatch.tasks.adoption import is_next
 from prefect_dispatch.tasks.held_run import is_question
 
 IN_THE_UI = "a person in the Prefect UI"
@@ -47,7 +48,8 @@ def is_suspended_outside(state: State[Any] | None) -> bool:
 def record_wish(record: Record, run: FlowRun) -> str:
     """Write down what a person asks for. Idempotent: each state of a run is one wish, whoever reads it how often.
 
-    Only the run that carries the job is asked: an earlier one has handed it over.
+    Only the run that carries the job is asked, or the one that was started to take it over from there, whether it
+    came to that or not: an earlier one has handed it over.
 
     Returns:
         What was written, in words; empty where there was nothing to write.
@@ -60,21 +62,24 @@ def record_wish(record: Record, run: FlowRun) -> str:
         return ""
     state, entries = record.refresh(), record.entries()
     carrier = carrier_of(entries)
-    if not state.open or carrier is None or carrier.flow_run != own or _is_noted(entries, run):
+    carries = carrier is not None and carrier.flow_run == own
+    if not state.open or not (carries or is_next(run, entries, record.id)) or _is_noted(entries, run):
         return ""
     if wish is Wish.SUSPEND and (state.hold is not None or state.stop is not None):
         return ""
     if state.stop is not None and state.stop.intent == "abandon":
         return ""
     note = f"{_noted(run, wish)}, state {run.state.id}"
+    # It counts while the job is carried by whom it was just read to be: by this run, or by the one before it.
+    by = own if carries else state.carried_by
     reach("prefect.wish")
     if wish is Wish.SUSPEND:
-        ask_to_suspend(record, who=IN_THE_UI, note=note, carrier=own)
+        ask_to_suspend(record, who=IN_THE_UI, note=note, carrier=by)
         return f"{record.lineage} is to save and wait: {note}"
     if state.hold is not None:
-        choices.stop(record, state.hold.opened.hold, who=IN_THE_UI, note=note, carrier=own)
+        choices.stop(record, state.hold.opened.hold, who=IN_THE_UI, note=note, carrier=by)
     else:
-        ask_to_stop(record, who=IN_THE_UI, note=note, carrier=own)
+        ask_to_stop(record, who=IN_THE_UI, note=note, carrier=by)
     return f"{record.lineage} is to stop: {note}"
 
 
