@@ -31,6 +31,7 @@ from prefect_dispatch.tasks.held_run import (
     HELD_TAG,
     Way,
     dress,
+    dress_as_held,
     generation_tag,
     last_answer,
     last_asked,
@@ -188,14 +189,14 @@ class Holding:
         return True
 
     async def leave(self) -> None:
-        """Say of a run that a person has suspended, and that ends now, that it is held."""
+        """Say of a run that a person has suspended, and whose process ends now, that it is held."""
         state = await self.supervisor.read()
         if self.run is None or state.hold is None or not self._carries(state):
             return
         name = f"{self.supervisor.lineage}: held, {short_reason(state)}"
         with contextlib.suppress(httpx.HTTPError, ObjectNotFound):
             async with get_client() as client:
-                await dress(client, self.run, self._tags(state), held=True, name=name)
+                await dress_as_held(client, self.run, self._tags(state), name)
 
     def _tags(self, state: LineageState) -> tuple[str, str]:
         return (lineage_tag(self.supervisor.lineage), generation_tag(state.generation))

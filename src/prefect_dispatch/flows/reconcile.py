@@ -69,6 +69,7 @@ async def reconcile(
                 # One that only a run names may not be made yet, or be somebody's whose access this process lacks.
                 (troubles if root in named else beyond).append(str(error))
         await work.settle()
+        await work.end_waiting(live)
         await work.mark_silent(live)
         await delete_old_polls(client, NAME, clock.now() - RUNS_KEPT)
     for text in beyond:

@@ -53,6 +53,11 @@ def lineage_of(run: FlowRun) -> str:
     return next((tag.removeprefix(_LINEAGE) for tag in run.tags if tag.startswith(_LINEAGE)), "")
 
 
+def own_name(run: FlowRun, lineage: str) -> str:
+    """The name of a run that is not held: as its flow gives it, which is told by its parameters."""
+    return f"{'supersede' if 'lineage' in run.parameters else 'supervise'}-{lineage}"
+
+
 def generation_tag(generation: int) -> str:
     """The tag that tells which generation of its lineage a run carries."""
     return f"{_GENERATION}{generation}"
@@ -86,6 +91,13 @@ async def dress(client: PrefectClient, run: UUID, tags: Iterable[str], *, held: 
     if changes:
         reach("prefect.dress")
         await client.update_flow_run(run, **changes)
+
+
+async def dress_as_held(client: PrefectClient, run: UUID, tags: Iterable[str], name: str) -> None:
+    """Say of a run that it is held, if it waits: one that a person has resumed meanwhile goes on already."""
+    flow_run = await client.read_flow_run(run)
+    if flow_run.state is not None and flow_run.state.is_paused():
+        await dress(client, run, tags, held=True, name=name)
 
 
 def open_question(run: FlowRun, hold: str) -> str | None:

@@ -1,0 +1,84 @@
+"""Flow runs whose processes were not there when something became of their jobs, and runs of other people's flows."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from prefect_dispatch.model.facts import CarriedBy, Finished, Opened
+from support.deployed import WORKING, patiently, processes_of
+from support.stray_runs import StrayRuns, suspended
+
+
+@pytest.fixture
+def strays(tmp_path: Path, prefect_api: str) -> StrayRuns:
+    return StrayRuns(tmp_path / "runs", prefect_api)
+
+
+def test_a_suspended_run_without_a_process_looks_held_while_its_job_is(strays):
+    # given a held job whose run was suspended, and no process that could have said so
+    run = strays.make("supervise", suspended())
+    strays.carry(run)
+    # when
+    told, troubles = strays.reconcile(run)
+    # then the run is found among those that wait, and stays as the person left it
+    looked = strays.run(run)
+    assert (told, troubles) == ([], [])
+    assert {"held", "lineage:digits"} <= set(looked.tags)
+    assert looked.name.startswith("digits: held, ")
+    assert looked.state.name == "Suspended"
+
+
+@pytest.mark.parametrize(
+    ("flow", "what"), [("supersede", "over"), ("supervise", "handed over"), ("supervise", "superseded")]
+)
+def test_a_suspended_run_ends_whose_job_is_over_or_carried_by_nobody_like_it(strays, flow, what):
+    # given a suspended run that nobody marked as held
+    run = strays.make(flow, suspended())
+    strays.carry(run)
+    record = strays.lineage.record()
+    state = record.refresh()
+    match what:
+        case "over":
+            record.append(Finished(outcome="succeeded", detail="exit 0"))
+        case "handed over":
+            record.append(CarriedBy(flow_run="process-1"))
+        case "superseded":
+            opened = state.opened
+            assert isinstance(opened, Opened)
+            record.append(opened.model_copy(update={"request": "another", "owner": "ann"}), state.generation + 1)
+    # when
+    told, troubles = strays.reconcile(run)
+    again = strays.reconcile(run)
+    # then
+    looked = strays.run(run)
+    names = {"over": "Completed", "handed over": "HandedOver", "superseded": "Superseded"}
+    assert looked.state.name == names[what]
+    assert looked.name == f"{flow}-digits"
+    assert [f"flow run {run} waits no more" in text for text in told] == [True]
+    assert (troubles, again) == ([], ([], []))
+
+
+@pytest.mark.timeout(600)
+def test_a_run_that_was_suspended_as_its_program_exits_ends_with_its_job(operator, deployed):
+    # given a run whose process is stopped while its program exits, and a person suspends it
+    run = deployed.start(WORKING)
+    patiently((operator.folder / "begun-0").exists, "the program to begin")
+    processes = processes_of(run)
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    deployed.suspend(run)
+    operator.release()
+    (reference,) = operator.objects()
+    patiently(lambda: not operator.scheduler.processes(reference), "the program's end")
+    # when the process goes on
+    for process in processes:
+        os.kill(process, signal.SIGCONT)
+    # then nothing is left for anybody to resume
+    ended = deployed.reaches(run, "Completed", "Failed", "Stopped", "Crashed")
+    assert ended.state.name == "Completed", ended.state.message
+    assert "held" not in ended.tags
+    assert operator.state().finished.outcome == "succeeded"
