@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from prefect.states import Completed
 
 from prefect_dispatch.model.facts import CarriedBy, Finished, Opened
+from prefect_dispatch.tasks.held_runs import delete_old_polls
 from support.deployed import WORKING, patiently, processes_of
 from support.stray_runs import StrayRuns, suspended
 
@@ -82,3 +85,21 @@ def test_a_run_that_was_suspended_as_its_program_exits_ends_with_its_job(operato
     assert ended.state.name == "Completed", ended.state.message
     assert "held" not in ended.tags
     assert operator.state().finished.outcome == "succeeded"
+
+
+def test_the_runs_of_other_peoples_flows_are_left_as_they_are(strays):
+    # given runs of flows that are not ours, though named or tagged like ours
+    mine = strays.make("supervise", Completed(), tags=("held", "lineage:digits"))
+    etl = strays.make_foreign("etl", Completed(), tags=("held", "lineage:digits"))
+    namesake = strays.make_foreign("supervise", Completed(), tags=("held",))
+    poller = strays.make_foreign("reconcile", Completed())
+    # when
+    polled = strays.poll()
+    deleted = strays.ask(lambda client: delete_old_polls(client, "reconcile", datetime.now(UTC) + timedelta(minutes=1)))
+    # then
+    assert "not done" not in polled
+    assert "held" not in strays.run(mine).tags
+    for run in (etl, namesake):
+        assert ("held" in strays.run(run).tags, strays.run(run).name) == (True, "theirs")
+    assert strays.run(poller).name == "theirs"
+    assert deleted == 0

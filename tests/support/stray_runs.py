@@ -14,6 +14,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Running, Suspended
 
+from prefect_dispatch.flows.poll_cessation import poll_cessation
 from prefect_dispatch.flows.reconciling import Reconciling
 from prefect_dispatch.flows.supersede import supersede
 from prefect_dispatch.flows.supervise import supervise
@@ -91,6 +92,15 @@ class StrayRuns:
 
     def run(self, id: str) -> FlowRun:
         return self.ask(lambda client: client.read_flow_run(id))
+
+    def poll(self, *stores: str, signal: str | None = None) -> str:
+        """Look once after holds; what the poll's state says."""
+
+        async def poll(_: Any) -> str:
+            state = await poll_cessation(stores=list(stores or [self.root]), signal=signal, return_state=True)
+            return str(state.message)
+
+        return self.ask(poll)
 
     def reconcile(self, *runs: str, later: timedelta = timedelta(0)) -> tuple[list[str], list[str]]:
         """Look once, at these runs of all; what was done, and what could not be."""

@@ -26,7 +26,7 @@ from prefect_dispatch.supervisor.places import open_index, open_record
 from prefect_dispatch.supervisor.polls import POLL_CESSATION, note_poll
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.events import Announcer
-from prefect_dispatch.tasks.held_runs import delete_old_polls, read_held_runs
+from prefect_dispatch.tasks.held_runs import delete_old_polls, mark_poll, read_held_runs
 
 NAME = "poll-cessation"
 POLLS_KEPT = timedelta(days=1)
@@ -65,6 +65,7 @@ async def poll_cessation(
     told: list[str] = []
     asked = await _signal_for(signal)
     async with get_client() as client:
+        await mark_poll(client)
         held = await read_held_runs(client)
         roots = await looked_after(stores, held.jobs(), troubles)
         records: list[Record] = []

@@ -22,6 +22,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 
 from prefect_dispatch.errors import DispatchError, LineageError
@@ -30,8 +31,11 @@ from prefect_dispatch.supervisor.carriers import carried_generation
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.held_run import HELD_TAG, dress, is_complete, lineage_of
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, retire, wake
+from prefect_dispatch.tasks.supervise_runs import OUR_FLOWS
 from prefect_dispatch.tasks.wishes import record_wish
 
+POLL_TAG = "prefect-dispatch-poll"
+"""The runs of our pollers, by which those that are to be deleted are told from those of other people's flows."""
 PAGE = 200
 MOST_TIDIED = 200
 """Runs that are over and are tidied up in one poll."""
@@ -99,17 +103,32 @@ class HeldRuns:
 
 
 async def read_held_runs(client: PrefectClient) -> HeldRuns:
-    """Ask Prefect for all runs that are tagged as held: one request for every 200."""
+    """Ask Prefect for all runs of ours that are tagged as held: one request for every 200."""
     waiting: list[FlowRun] = []
     while len(page := await _tagged(client, [StateType.PAUSED], PAGE, len(waiting))) == PAGE:
         waiting += page
     final = [StateType.CANCELLED, StateType.COMPLETED, StateType.FAILED, StateType.CRASHED]
-    return HeldRuns((*waiting, *page), tuple(await _tagged(client, final, MOST_TIDIED, 0)))
+    over = await _tagged(client, final, MOST_TIDIED, 0)
+    return HeldRuns(_ours((*waiting, *page)), _ours(over))
+
+
+def _ours(runs: Sequence[FlowRun]) -> tuple[FlowRun, ...]:
+    """Those that carry lineages: a flow of somebody else's may have our flow's name, and a tag of that word."""
+    return tuple(run for run in runs if lineage_of(run))
+
+
+async def mark_poll(client: PrefectClient) -> None:
+    """Mark the flow run that this is as one of a poller of ours: flows of other people's may have the same name."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    if run is not None and POLL_TAG not in run.tags:
+        await client.update_flow_run(run.id, tags=sorted({*run.tags, POLL_TAG}))
 
 
 async def delete_old_polls(client: PrefectClient, flow: str, before: datetime) -> int:
-    """Delete the runs of a poller that went well, or were not needed, and ended before a time. Returns how many."""
+    """Delete the marked runs of a poller that went well, or were not needed, and ended before a time: how many."""
     chosen = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=[POLL_TAG]),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.COMPLETED, StateType.CANCELLED])),
         end_time=FlowRunFilterEndTime.model_validate({"before_": before}),
     )
@@ -130,7 +149,11 @@ async def _tagged(client: PrefectClient, types: list[StateType], limit: int, off
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=types)),
     )
     return await client.read_flow_runs(
-        flow_run_filter=chosen, limit=limit, offset=offset, sort=FlowRunSort.EXPECTED_START_TIME_ASC
+        flow_filter=OUR_FLOWS,
+        flow_run_filter=chosen,
+        limit=limit,
+        offset=offset,
+        sort=FlowRunSort.EXPECTED_START_TIME_ASC,
     )
 
 
