@@ -11,6 +11,7 @@ import pytest
 from prefect.states import Completed
 
 from prefect_dispatch.model.facts import CarriedBy, Finished, Opened
+from prefect_dispatch.supervisor import choices
 from prefect_dispatch.tasks.held_runs import delete_old_polls
 from support.deployed import WORKING, patiently, processes_of
 from support.stray_runs import StrayRuns, suspended
@@ -103,3 +104,16 @@ def test_the_runs_of_other_peoples_flows_are_left_as_they_are(strays):
         assert ("held" in strays.run(run).tags, strays.run(run).name) == (True, "theirs")
     assert strays.run(poller).name == "theirs"
     assert deleted == 0
+
+
+def test_a_signal_that_is_not_there_hinders_nothing_else(strays):
+    # given a run that waits though its hold was lifted
+    run = strays.make("supervise", suspended(), tags=("held", "lineage:digits"))
+    strays.carry(run)
+    choices.run_again(strays.lineage.record(), strays.lineage.hold, who="ann")
+    # when
+    polled = strays.poll(signal="command-signal/nosuch")
+    # then
+    assert "not done: signal 'command-signal/nosuch': Prefect has no block of that name" in polled
+    assert "digits goes on: hold h1 is lifted by ann" in polled
+    assert strays.run(run).state.is_scheduled()

@@ -63,7 +63,7 @@ async def poll_cessation(
     clock, logger = SystemClock(), get_run_logger()
     troubles: list[str] = []
     told: list[str] = []
-    asked = await _signal_for(signal)
+    asked = await _signal_for(signal, troubles)
     async with get_client() as client:
         await mark_poll(client)
         held = await read_held_runs(client)
@@ -97,9 +97,18 @@ async def poll_cessation(
     return Completed(message=summary)
 
 
-async def _signal_for(signal: str | None) -> Callable[[LineageState], CessationSignal | None]:
-    """What chooses the signal to ask: the site's own for all, else the one that a lineage's scheduler brings along."""
-    return signal_for(await _command_signal(signal) if signal else None)
+async def _signal_for(
+    signal: str | None, troubles: list[str]
+) -> Callable[[LineageState], CessationSignal | None]:
+    """What chooses the signal to ask: the site's own for all, else the one that a lineage's scheduler brings along.
+
+    Where the site's own is not there, none is asked in its place; what asks nobody is done all the same.
+    """
+    try:
+        return signal_for(await _command_signal(signal) if signal else None)
+    except DispatchError as error:
+        troubles.append(str(error))
+        return lambda state: None
 
 
 async def _command_signal(reference: str) -> CessationSignal:
