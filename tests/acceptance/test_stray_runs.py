@@ -117,3 +117,14 @@ def test_a_signal_that_is_not_there_hinders_nothing_else(strays):
     assert "not done: signal 'command-signal/nosuch': Prefect has no block of that name" in polled
     assert "digits goes on: hold h1 is lifted by ann" in polled
     assert strays.run(run).state.is_scheduled()
+
+
+@pytest.mark.parametrize("parameters", [{}, {"job": {"lineage": "Not Ours"}}, {"job": "nightly"}], ids=repr)
+def test_a_flow_of_somebody_elses_that_is_named_like_ours_is_no_trouble(strays, parameters):
+    # given one that runs for long
+    run = strays.make_foreign("supervise", parameters=parameters)
+    # when
+    looked = strays.reconcile(run, later=timedelta(minutes=15))
+    # then
+    assert looked[1] == []
+    assert strays.run(run).state.name == "Running"

@@ -70,15 +70,17 @@ class StrayRuns:
 
         return self.ask(make)
 
-    def make_foreign(self, name: str, *states: State[Any], tags: tuple[str, ...] = (), **parameters: Any) -> str:
+    def make_foreign(
+        self, name: str, *states: State[Any], tags: tuple[str, ...] = (), parameters: dict[str, Any] | None = None
+    ) -> str:
         """A run of a flow of somebody else's, of any name."""
 
         @flow(name=name)
-        def foreign(**words: Any) -> None:
+        def foreign(job: Any = None) -> None:
             return None
 
         async def make(client: Any) -> str:
-            run = await client.create_flow_run(foreign, parameters={"words": parameters}, name="theirs", tags=tags)
+            run = await client.create_flow_run(foreign, parameters=parameters or {}, name="theirs", tags=tags)
             for state in (Running(), *states):
                 await client.set_flow_run_state(run.id, state, force=True)
             return str(run.id)

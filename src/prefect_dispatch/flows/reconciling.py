@@ -137,6 +137,8 @@ class Reconciling:
             entries = await asyncio.to_thread(open_record(root, lineage, self._clock).entries)
             if carried_generation(entries, own) is not None and not await self._lives(root, lineage, own, beat):
                 await self._crash(run)
+        except UsageError:
+            pass  # It is of a flow of somebody else's that has the name of one of ours.
         except (DispatchError, httpx.HTTPError, OSError) as error:
             self._troubles.append(f"flow run {own}: {error}")
 
