@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from prefect.states import Completed
+from prefect.states import Cancelled, Completed
 
 from prefect_dispatch.model.facts import CarriedBy, Finished, Opened
 from prefect_dispatch.supervisor import choices
@@ -128,3 +128,16 @@ def test_a_flow_of_somebody_elses_that_is_named_like_ours_is_no_trouble(strays, 
     # then
     assert looked[1] == []
     assert strays.run(run).state.name == "Running"
+
+
+def test_a_run_that_was_cancelled_while_it_was_held_stops_its_job_in_a_store_that_only_it_names(strays):
+    # given
+    run = strays.make("supervise", suspended(), Cancelled(), tags=("held", "lineage:digits"))
+    strays.carry(run)
+    # when stores are left empty
+    polled = strays.poll_all()
+    # then the stop is in the record, before the run looks like any other
+    (lift,) = strays.lineage.lifts()
+    assert (lift.resolution, lift.who) == ("stop", "a person in the Prefect UI"), polled
+    assert f"flow run {run} was cancelled" in lift.note
+    assert (strays.run(run).tags, strays.run(run).name) == (["lineage:digits"], "supervise-digits")

@@ -95,11 +95,17 @@ class StrayRuns:
     def run(self, id: str) -> FlowRun:
         return self.ask(lambda client: client.read_flow_run(id))
 
-    def poll(self, *stores: str, signal: str | None = None) -> str:
-        """Look once after holds; what the poll's state says."""
+    def poll(self, signal: str | None = None) -> str:
+        """Look once after the lineage's hold; what the poll's state says."""
+        return self._poll([self.root], signal)
 
+    def poll_all(self) -> str:
+        """Look once after the holds of all stores that are known."""
+        return self._poll(None, None)
+
+    def _poll(self, stores: list[str] | None, signal: str | None) -> str:
         async def poll(_: Any) -> str:
-            state = await poll_cessation(stores=list(stores or [self.root]), signal=signal, return_state=True)
+            state = await poll_cessation(stores=stores, signal=signal, return_state=True)
             return str(state.message)
 
         return self.ask(poll)

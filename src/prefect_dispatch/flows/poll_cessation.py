@@ -14,7 +14,7 @@ from prefect.states import Completed, Failed
 from pydantic import Field
 
 from prefect_dispatch.blocks.command_signal import CommandSignal
-from prefect_dispatch.blocks.record_roots import looked_after
+from prefect_dispatch.blocks.record_roots import inline_roots, looked_after
 from prefect_dispatch.errors import DispatchError, SpecError, UsageError
 from prefect_dispatch.model.facts import Resolution
 from prefect_dispatch.model.state import LineageState
@@ -67,13 +67,20 @@ async def poll_cessation(
     async with get_client() as client:
         await mark_poll(client)
         held = await read_held_runs(client)
-        roots = await looked_after(stores, held.jobs(), troubles)
+        named = await looked_after(stores, held.jobs(), troubles)
+        roots: list[str] = []
         records: list[Record] = []
-        for root in roots:
+        for root in dict.fromkeys([*named, *(inline_roots(held.jobs_over()) if stores is None else ())]):
             try:
                 records += [open_record(root, name, clock) for name in await asyncio.to_thread(open_index(root).names)]
+                roots.append(root)
             except DispatchError as error:
-                troubles.append(str(error))
+                # A store that only a run names which is over may be away for ever, and then nothing waits there.
+                if root in named:
+                    troubles.append(str(error))
+                    roots.append(root)
+                else:
+                    logger.warning("not looked after: %s", error, extra={"action": "store.beyond"})
         polled = await ask_about_holds(records, asked, clock)
         troubles += [f"{each.lineage}: {each.trouble}" for each in polled if each.trouble]
         told += [

@@ -31,7 +31,7 @@ from prefect_dispatch.supervisor.carriers import carried_generation
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.held_run import HELD_TAG, dress, is_complete, lineage_of
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, retire, wake
-from prefect_dispatch.tasks.supervise_runs import OUR_FLOWS
+from prefect_dispatch.tasks.supervise_runs import OUR_FLOWS, jobs_of
 from prefect_dispatch.tasks.wishes import record_wish
 
 POLL_TAG = "prefect-dispatch-poll"
@@ -60,8 +60,11 @@ class HeldRuns:
 
     def jobs(self) -> list[Mapping[str, Any]]:
         """The jobs that the waiting runs were started with."""
-        found = (run.parameters.get("job") for run in self.waiting)
-        return [job for job in found if isinstance(job, Mapping)]
+        return jobs_of(self.waiting)
+
+    def jobs_over(self) -> list[Mapping[str, Any]]:
+        """The jobs of the runs that are over: what was asked of them is written down where their records are."""
+        return jobs_of(self.over)
 
     async def settle(
         self, client: PrefectClient, find: Callable[[str], Sequence[Record]], troubles: list[str]
