@@ -130,9 +130,10 @@ def test_a_flow_of_somebody_elses_that_is_named_like_ours_is_no_trouble(strays, 
     assert strays.run(run).state.name == "Running"
 
 
-def test_a_run_that_was_cancelled_while_it_was_held_stops_its_job_in_a_store_that_only_it_names(strays):
+@pytest.mark.parametrize("flow", ["supervise", "supersede"])
+def test_a_run_that_was_cancelled_while_it_was_held_stops_its_job_in_a_store_that_only_it_names(strays, flow):
     # given
-    run = strays.make("supervise", suspended(), Cancelled(), tags=("held", "lineage:digits"))
+    run = strays.make(flow, suspended(), Cancelled(), tags=("held", "lineage:digits"))
     strays.carry(run)
     # when stores are left empty
     polled = strays.poll_all()
@@ -140,4 +141,4 @@ def test_a_run_that_was_cancelled_while_it_was_held_stops_its_job_in_a_store_tha
     (lift,) = strays.lineage.lifts()
     assert (lift.resolution, lift.who) == ("stop", "a person in the Prefect UI"), polled
     assert f"flow run {run} was cancelled" in lift.note
-    assert (strays.run(run).tags, strays.run(run).name) == (["lineage:digits"], "supervise-digits")
+    assert (strays.run(run).tags, strays.run(run).name) == (["lineage:digits"], f"{flow}-digits")

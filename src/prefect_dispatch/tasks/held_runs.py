@@ -29,7 +29,7 @@ from prefect_dispatch.errors import DispatchError, LineageError
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.carriers import carried_generation
 from prefect_dispatch.supervisor.record import Record
-from prefect_dispatch.tasks.held_run import HELD_TAG, dress, is_complete, lineage_of
+from prefect_dispatch.tasks.held_run import HELD_TAG, dress, is_complete, lineage_of, own_name
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, retire, wake
 from prefect_dispatch.tasks.supervise_runs import OUR_FLOWS, jobs_of
 from prefect_dispatch.tasks.wishes import record_wish
@@ -90,7 +90,7 @@ class HeldRuns:
                     else:
                         told += await _settle_waiting(client, run, record, state, run in checked)
                 if run in self.over:
-                    await dress(client, run.id, (), held=False, name=f"supervise-{lineage_of(run)}")
+                    await dress(client, run.id, (), held=False, name=own_name(run, lineage_of(run)))
             except (ObjectNotFound, LineageError):
                 continue
             except (DispatchError, httpx.HTTPError) as error:
