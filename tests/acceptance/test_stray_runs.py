@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from prefect.states import Cancelled, Completed
 
+from prefect_dispatch.errors import UsageError
 from prefect_dispatch.model.facts import CarriedBy, Finished, Opened
 from prefect_dispatch.supervisor import choices
+from prefect_dispatch.tasks.held_run import last_answer
 from prefect_dispatch.tasks.held_runs import delete_old_polls
+from prefect_dispatch.tasks.hold_form import read_answer
 from support.deployed import WORKING, patiently, processes_of
 from support.stray_runs import StrayRuns, suspended
 
@@ -142,3 +145,20 @@ def test_a_run_that_was_cancelled_while_it_was_held_stops_its_job_in_a_store_tha
     assert (lift.resolution, lift.who) == ("stop", "a person in the Prefect UI"), polled
     assert f"flow run {run} was cancelled" in lift.note
     assert (strays.run(run).tags, strays.run(run).name) == (["lineage:digits"], f"{flow}-digits")
+
+
+@pytest.mark.parametrize("stored", ["no JSON", '["a list"]', '"stop the job"'])
+def test_an_answer_that_cannot_be_read_chooses_nothing_and_the_next_one_counts(strays, stored):
+    # given what anybody may store by the API
+    run = strays.make("supervise", suspended())
+    strays.answer(run, "suspended-hold-h1-1-response", stored)
+    # when
+    looked = strays.run(run)
+    first = strays.ask(lambda _: last_answer(looked, "h1"))
+    strays.answer(run, "suspended-hold-h1-2-response", '{"choice": "stop the job"}')
+    second = strays.ask(lambda _: last_answer(looked, "h1"))
+    # then
+    assert first == ({}, 1)
+    assert second == ({"choice": "stop the job"}, 2)
+    with pytest.raises(UsageError, match="is no answer"):
+        read_answer(first[0], [])

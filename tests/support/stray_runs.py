@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from prefect import flow
 from prefect.client.orchestration import get_client
@@ -91,6 +92,10 @@ class StrayRuns:
         record = self.lineage.record()
         record.refresh()
         record.append(CarriedBy(flow_run=run))
+
+    def answer(self, run: str, key: str, text: str) -> None:
+        """Store something as the answer to a question."""
+        self.ask(lambda client: client.create_flow_run_input(flow_run_id=UUID(run), key=key, value=text))
 
     def run(self, id: str) -> FlowRun:
         return self.ask(lambda client: client.read_flow_run(id))

@@ -245,7 +245,7 @@ class Holding:
         for carrier in list(dict.fromkeys(reversed(carried)))[:MOST_CARRIERS]:
             with contextlib.suppress(ObjectNotFound, ValueError):
                 values, _ = await last_answer(await client.read_flow_run(UUID(carrier)), hold)
-                if values is not None:
+                if values:
                     return values
         return None
 

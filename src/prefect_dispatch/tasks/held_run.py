@@ -118,7 +118,7 @@ async def last_answer(run: FlowRun, hold: str) -> tuple[dict[str, Any] | None, i
 
     Answers are read by name and not where a pause returns: the process that asked may be gone, and so may Prefect's
     memory that it asked, as in a run that was started again by hand. An answer to an earlier question does not count:
-    it came to nothing, and the person was asked again.
+    it came to nothing, and the person was asked again. One that cannot be read chooses nothing.
     """
     fired = run.empirical_policy.pause_keys or set()
     last = None
@@ -126,10 +126,10 @@ async def last_answer(run: FlowRun, hold: str) -> tuple[dict[str, Any] | None, i
         question = question_of(hold, number)
         values = None
         for way in (Way.SUSPEND, Way.PAUSE):
-            values = values or await aread_flow_run_input(f"{way}-{question}-response", flow_run_id=run.id)
+            values = values or await _read_input(run.id, f"{way}-{question}-response")
         if values is None and question not in fired:
             return last, number - 1
-        last = values if isinstance(values, dict) else None
+        last = values if isinstance(values, dict) or values is None else {}
     return last, MOST_ROUNDS
 
 
@@ -182,7 +182,15 @@ async def put_question(
 async def is_complete(run: FlowRun) -> bool:
     """Whether a paused run can be answered: who asked may have died between the pause and the form."""
     keys = run.state.state_details.run_input_keyset if run.state is not None else None
-    return keys is None or await aread_flow_run_input(keys["schema"], flow_run_id=run.id) is not None
+    return keys is None or isinstance(await _read_input(run.id, keys["schema"]), dict)
+
+
+async def _read_input(run: UUID, key: str) -> Any:
+    """What is stored for a run, None for nothing. Anybody can store anything: what is no JSON is read as a text."""
+    try:
+        return await aread_flow_run_input(key, flow_run_id=run)
+    except ValueError:
+        return "not JSON"
 
 
 def _asks(state: State[Any] | None, question: str) -> bool:
