@@ -6,14 +6,15 @@ import os
 import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
-from prefect.states import Cancelled, Completed
+from prefect.states import Cancelled, Completed, Scheduled
 
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.model.facts import CarriedBy, Finished, Opened
 from prefect_dispatch.supervisor import choices
-from prefect_dispatch.tasks.held_run import last_answer
+from prefect_dispatch.tasks.held_run import dress_as_held, last_answer
 from prefect_dispatch.tasks.held_runs import delete_old_polls
 from prefect_dispatch.tasks.hold_form import read_answer
 from support.deployed import WORKING, patiently, processes_of
@@ -162,3 +163,13 @@ def test_an_answer_that_cannot_be_read_chooses_nothing_and_the_next_one_counts(s
     assert second == ({"choice": "stop the job"}, 2)
     with pytest.raises(UsageError, match="is no answer"):
         read_answer(first[0], [])
+
+
+def test_a_run_that_was_resumed_before_its_process_has_ended_is_not_said_to_be_held(strays):
+    # given a run that was suspended, and resumed while its program saved
+    run = strays.make("supervise", suspended(), Scheduled(name="Resuming"))
+    name = strays.run(run).name
+    # when its old process leaves
+    strays.ask(lambda client: dress_as_held(client, UUID(run), ("lineage:digits",), "digits: held, suspended"))
+    # then
+    assert (strays.run(run).name, "held" in strays.run(run).tags) == (name, False)

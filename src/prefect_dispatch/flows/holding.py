@@ -157,7 +157,9 @@ class Holding:
             return True
         lineage = self.supervisor.lineage
         # A try whose reply was lost has renamed the run already.
-        self.own_name = self.own_name or (flow_run.name if HELD_TAG not in flow_run.tags else own_name(flow_run, lineage))
+        self.own_name = self.own_name or (
+            flow_run.name if HELD_TAG not in flow_run.tags else own_name(flow_run, lineage)
+        )
         if is_suspended_outside(flow_run.state):
             return await self._stay_suspended(client, flow_run, state)
         tags = self._tags(state)

@@ -104,9 +104,7 @@ async def poll_cessation(
     return Completed(message=summary)
 
 
-async def _signal_for(
-    signal: str | None, troubles: list[str]
-) -> Callable[[LineageState], CessationSignal | None]:
+async def _signal_for(signal: str | None, troubles: list[str]) -> Callable[[LineageState], CessationSignal | None]:
     """What chooses the signal to ask: the site's own for all, else the one that a lineage's scheduler brings along.
 
     Where the site's own is not there, none is asked in its place; what asks nobody is done all the same.
