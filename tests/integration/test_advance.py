@@ -335,6 +335,24 @@ async def test_a_stop_reaches_a_submission_that_is_still_in_flight():
     assert state.finished.outcome is Outcome.STOPPED
 
 
+async def test_a_stop_after_a_suspension_is_asked_for_at_once_and_each_of_them_once():
+    # given a job that takes its time to save and exit
+    stage = Stage()
+    stage.scheduler = ScriptedScheduler(stage.clock.now, slow_stops=True)
+    supervisor = stage.supervisor()
+    running = await stage.running(supervisor)
+    await supervisor.append(StopRequested(intent="suspend", who="someone"))
+    await stage.settle(supervisor)
+    # when the same person wants it ended, one second later
+    stage.clock.turn(timedelta(seconds=1))
+    await supervisor.append(StopRequested(intent="abandon", who="someone"))
+    for _ in range(3):
+        await stage.settle(supervisor)
+    # then it is not given the rest of its time
+    notice = running.opened.spec.checkpoint_cancelation.notice
+    assert stage.scheduler.stop_calls == [(running.newest.object, notice), (running.newest.object, None)]
+
+
 async def test_a_stop_between_intent_and_call_is_obeyed():
     # given a supervisor that died right after its intent
     stage = Stage()

@@ -44,7 +44,9 @@ async def reconcile_later(operator: Any, waits: Callable[[], None] = lambda: Non
         work = Reconciling(client, f"supervise/{DEPLOYMENT}", LaterClock(waits), troubles)
         await work.add(str(operator.runs))
         await work.settle()
-        await work.mark_silent([run for run in await read_live_runs(client) if _is_of(run, operator)])
+        live = [run for run in await read_live_runs(client) if _is_of(run, operator)]
+        await work.end_waiting(live)
+        await work.mark_silent(live)
     return work.told, troubles
 
 

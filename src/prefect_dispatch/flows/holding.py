@@ -31,11 +31,13 @@ from prefect_dispatch.tasks.held_run import (
     HELD_TAG,
     Way,
     dress,
+    dress_as_held,
     generation_tag,
     last_answer,
     last_asked,
     lineage_tag,
     open_question,
+    own_name,
     put_question,
     question_of,
 )
@@ -155,7 +157,9 @@ class Holding:
             return True
         lineage = self.supervisor.lineage
         # A try whose reply was lost has renamed the run already.
-        self.own_name = self.own_name or (flow_run.name if HELD_TAG not in flow_run.tags else f"supervise-{lineage}")
+        self.own_name = self.own_name or (
+            flow_run.name if HELD_TAG not in flow_run.tags else own_name(flow_run, lineage)
+        )
         if is_suspended_outside(flow_run.state):
             return await self._stay_suspended(client, flow_run, state)
         tags = self._tags(state)
@@ -188,14 +192,14 @@ class Holding:
         return True
 
     async def leave(self) -> None:
-        """Say of a run that a person has suspended, and that ends now, that it is held."""
+        """Say of a run that a person has suspended, and whose process ends now, that it is held."""
         state = await self.supervisor.read()
         if self.run is None or state.hold is None or not self._carries(state):
             return
         name = f"{self.supervisor.lineage}: held, {short_reason(state)}"
         with contextlib.suppress(httpx.HTTPError, ObjectNotFound):
             async with get_client() as client:
-                await dress(client, self.run, self._tags(state), held=True, name=name)
+                await dress_as_held(client, self.run, self._tags(state), name)
 
     def _tags(self, state: LineageState) -> tuple[str, str]:
         return (lineage_tag(self.supervisor.lineage), generation_tag(state.generation))
@@ -243,7 +247,7 @@ class Holding:
         for carrier in list(dict.fromkeys(reversed(carried)))[:MOST_CARRIERS]:
             with contextlib.suppress(ObjectNotFound, ValueError):
                 values, _ = await last_answer(await client.read_flow_run(UUID(carrier)), hold)
-                if values is not None:
+                if values:
                     return values
         return None
 

@@ -14,7 +14,7 @@ from prefect.states import Completed, Failed
 from pydantic import Field
 
 from prefect_dispatch.blocks.command_signal import CommandSignal
-from prefect_dispatch.blocks.record_roots import looked_after
+from prefect_dispatch.blocks.record_roots import inline_roots, looked_after
 from prefect_dispatch.errors import DispatchError, SpecError, UsageError
 from prefect_dispatch.model.facts import Resolution
 from prefect_dispatch.model.state import LineageState
@@ -26,7 +26,7 @@ from prefect_dispatch.supervisor.places import open_index, open_record
 from prefect_dispatch.supervisor.polls import POLL_CESSATION, note_poll
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.events import Announcer
-from prefect_dispatch.tasks.held_runs import delete_old_polls, read_held_runs
+from prefect_dispatch.tasks.held_runs import delete_old_polls, mark_poll, read_held_runs
 
 NAME = "poll-cessation"
 POLLS_KEPT = timedelta(days=1)
@@ -63,16 +63,24 @@ async def poll_cessation(
     clock, logger = SystemClock(), get_run_logger()
     troubles: list[str] = []
     told: list[str] = []
-    asked = await _signal_for(signal)
+    asked = await _signal_for(signal, troubles)
     async with get_client() as client:
+        await mark_poll(client)
         held = await read_held_runs(client)
-        roots = await looked_after(stores, held.jobs(), troubles)
+        named = await looked_after(stores, held.jobs(), troubles)
+        roots: list[str] = []
         records: list[Record] = []
-        for root in roots:
+        for root in dict.fromkeys([*named, *(inline_roots(held.jobs_over()) if stores is None else ())]):
             try:
                 records += [open_record(root, name, clock) for name in await asyncio.to_thread(open_index(root).names)]
+                roots.append(root)
             except DispatchError as error:
-                troubles.append(str(error))
+                # A store that only a run names which is over may be away for ever, and then nothing waits there.
+                if root in named:
+                    troubles.append(str(error))
+                    roots.append(root)
+                else:
+                    logger.warning("not looked after: %s", error, extra={"action": "store.beyond"})
         polled = await ask_about_holds(records, asked, clock)
         troubles += [f"{each.lineage}: {each.trouble}" for each in polled if each.trouble]
         told += [
@@ -96,9 +104,16 @@ async def poll_cessation(
     return Completed(message=summary)
 
 
-async def _signal_for(signal: str | None) -> Callable[[LineageState], CessationSignal | None]:
-    """What chooses the signal to ask: the site's own for all, else the one that a lineage's scheduler brings along."""
-    return signal_for(await _command_signal(signal) if signal else None)
+async def _signal_for(signal: str | None, troubles: list[str]) -> Callable[[LineageState], CessationSignal | None]:
+    """What chooses the signal to ask: the site's own for all, else the one that a lineage's scheduler brings along.
+
+    Where the site's own is not there, none is asked in its place; what asks nobody is done all the same.
+    """
+    try:
+        return signal_for(await _command_signal(signal) if signal else None)
+    except DispatchError as error:
+        troubles.append(str(error))
+        return lambda state: None
 
 
 async def _command_signal(reference: str) -> CessationSignal:

@@ -18,7 +18,7 @@ from prefect_dispatch.flows.reconciling import Reconciling
 from prefect_dispatch.supervisor.beats import sweep_beats
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.polls import RECONCILE, note_poll
-from prefect_dispatch.tasks.held_runs import delete_old_polls
+from prefect_dispatch.tasks.held_runs import delete_old_polls, mark_poll
 from prefect_dispatch.tasks.supervise_runs import jobs_of, read_broken_runs, read_live_runs
 
 NAME = "reconcile"
@@ -56,6 +56,7 @@ async def reconcile(
     beyond: list[str] = []
     looked: list[str] = []
     async with get_client() as client:
+        await mark_poll(client)
         live = await read_live_runs(client)
         known = [*live, *await read_broken_runs(client)] if stores is None else live
         named = await looked_after(stores, (), troubles)
@@ -69,6 +70,7 @@ async def reconcile(
                 # One that only a run names may not be made yet, or be somebody's whose access this process lacks.
                 (troubles if root in named else beyond).append(str(error))
         await work.settle()
+        await work.end_waiting(live)
         await work.mark_silent(live)
         await delete_old_polls(client, NAME, clock.now() - RUNS_KEPT)
     for text in beyond:

@@ -15,9 +15,11 @@ from prefect.client.schemas.responses import OrchestrationResult, SetStateStatus
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
-from prefect_dispatch.errors import DispatchError, LineageError, SpecError
+from prefect_dispatch.errors import DispatchError, LineageError, SpecError, UsageError
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.flows.supervise import final_state, let_go
 from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.pictures.hold_page import short_reason
 from prefect_dispatch.supervisor.beats import BEAT_EVERY, DEAD_AFTER, last_beats
 from prefect_dispatch.supervisor.carriers import Carrier, carried_generation, carrier_of, settled_at
 from prefect_dispatch.supervisor.clock import Clock
@@ -34,7 +36,15 @@ from prefect_dispatch.tasks.adoption import (
     read_adopters,
 )
 from prefect_dispatch.tasks.events import Announcer
-from prefect_dispatch.tasks.held_run import lineage_of
+from prefect_dispatch.tasks.held_run import (
+    HELD_TAG,
+    dress,
+    dress_as_held,
+    generation_tag,
+    lineage_of,
+    lineage_tag,
+    own_name,
+)
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, wake
 from prefect_dispatch.tasks.standing import Signs, Standing, is_silent, standing_of
 from prefect_dispatch.tasks.supervise_runs import read_runs
@@ -96,6 +106,30 @@ class Reconciling:
 
         await asyncio.gather(*(settle(each) for each in read))
 
+    async def end_waiting(self, live: Sequence[FlowRun]) -> None:
+        """End the suspended runs whose jobs are over or superseded, or carried by others: nobody has told them."""
+        carriers = {record.known.carried_by for record in self._records if record.known.open}
+        suspects = [run for run in live if _is_suspended(run) and str(run.id) not in carriers]
+        await asyncio.gather(*(self._end_if_let_go(run, root) for run in suspects for root in self._beats))
+
+    async def _end_if_let_go(self, run: FlowRun, root: str) -> None:
+        own = str(run.id)
+        try:
+            record = open_record(root, _lineage_name(run), self._clock)
+            state, entries = await asyncio.to_thread(record.refresh), await asyncio.to_thread(record.entries)
+            generation = carried_generation(entries, own)
+            over = let_go(state, generation, own) if generation is not None else None
+            if over is None or not _is_suspended(await self._client.read_flow_run(run.id)):
+                return
+            final = final_state(over)
+            await self._client.set_flow_run_state(run.id, final)
+            await dress(self._client, run.id, (), held=False, name=own_name(run, record.lineage))
+            self.told.append(f"flow run {own} waits no more: {final.message}")
+        except (ObjectNotFound, UsageError):
+            pass  # It is deleted, or of a flow of somebody else's that has the name of one of ours.
+        except (DispatchError, httpx.HTTPError, OSError) as error:
+            self._troubles.append(f"flow run {own}: {error}")
+
     async def mark_silent(self, live: Sequence[FlowRun]) -> None:
         """Mark the runs whose processes were killed unseen, and whose jobs others carry by now or are over."""
         carriers = {record.known.carried_by for record in self._records if record.known.open}
@@ -113,6 +147,8 @@ class Reconciling:
                 await self._crash(run)
         except ObjectNotFound:
             pass  # It was deleted meanwhile.
+        except UsageError:
+            pass  # It is of a flow of somebody else's that has the name of one of ours.
         except (DispatchError, httpx.HTTPError, OSError) as error:
             self._troubles.append(f"flow run {own}: {error}")
 
@@ -150,6 +186,7 @@ class Reconciling:
                 return
             case Standing.WAITS:
                 state = await self._see_to_it(record)
+                await self._dress(record, run, state)
                 if run is not None and state.hold is None:
                     await self._wake(record, run)
             case Standing.WISHED:
@@ -168,10 +205,17 @@ class Reconciling:
         state = await self._see_to_it(record)
         if state.finished is not None:
             return
+        await self._dress(record, run, state)
         if wish_of(run.state) is Wish.STOP and run.state.is_final():
             await self._adopt(record, run)
         elif run.state.is_paused() and state.hold is None and state.stop is None:
             await self._wake(record, run)
+
+    async def _dress(self, record: Record, run: FlowRun | None, state: LineageState) -> None:
+        """Have a run that waits look like one, whose process was not there to do so."""
+        if run is not None and state.hold is not None and HELD_TAG not in run.tags:
+            own = (lineage_tag(record.lineage), generation_tag(state.generation))
+            await dress_as_held(self._client, run.id, own, f"{record.lineage}: held, {short_reason(state)}")
 
     async def _see_to_it(self, record: Record) -> LineageState:
         if record.known.stop is None:
@@ -252,6 +296,10 @@ def _lineage_name(run: FlowRun) -> str:
     job = run.parameters.get("job")
     name = job.get("lineage") if isinstance(job, Mapping) else None
     return name if isinstance(name, str) else lineage_of(run)
+
+
+def _is_suspended(run: FlowRun) -> bool:
+    return run.state is not None and run.state.is_paused() and bool(run.state.state_details.pause_reschedule)
 
 
 def _uuid(text: str | None) -> UUID | None:

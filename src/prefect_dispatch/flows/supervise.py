@@ -94,6 +94,7 @@ async def carry_on(record: Record, state: LineageState, planned: Plan, carrier: 
         carrier: the flow run; None outside of one.
     """
     logger, clock, reporter, lineage = get_run_logger(), SystemClock(), Reporter(), record.lineage
+    generation = state.generation
     supervisor = await asyncio.to_thread(supervisor_of, record, state, clock)
     announcer = Announcer(lineage, await asyncio.to_thread(record.id))
     holding = Holding(record, supervisor, UUID(carrier) if carrier is not None else None, announcer)
@@ -119,8 +120,11 @@ async def carry_on(record: Record, state: LineageState, planned: Plan, carrier: 
         except Pause:
             # Prefect ends a run that a person has suspended wherever it comes by, as at the end of a task.
             await reporter.finish()
-            await holding.leave()
-            raise
+            over = let_go(await supervisor.read(), generation, carrier)
+            if over is None:
+                await holding.leave()
+                raise
+            happening = over
     await reporter.finish()
     return final_state(happening, holding.told)
 
@@ -177,6 +181,13 @@ def over_already(state: LineageState, meant: int | None) -> JobOver | JobSuperse
     if meant is not None and meant < state.generation:
         return JobSuperseded(state)
     return JobOver(state) if state.finished is not None else None
+
+
+def let_go(state: LineageState, generation: int, carrier: str | None) -> JobOver | JobSuperseded | TakenOver | None:
+    """Why a run that carried a generation has nothing more to do, suspended or not; None where it has."""
+    if generation == state.generation and carrier is not None and state.carried_by not in (None, carrier):
+        return TakenOver(state, str(state.carried_by))
+    return over_already(state, generation)
 
 
 @contextlib.contextmanager

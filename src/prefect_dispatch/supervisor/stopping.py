@@ -30,15 +30,15 @@ class Stopper:
     def __init__(self, access: Access, observer: Observer) -> None:
         self._access = access
         self._observer = observer
-        self._asked: dict[ObjectRef, float] = {}
+        self._asked: dict[ObjectRef, tuple[float, Notice | None]] = {}
 
     async def ask_to_stop(self, submission: SubmissionState, how: Notice | None) -> None:
-        """Ask for an object's end, and after a while again."""
+        """Ask for an object's end, and again after a while, or at once where another kind of end is due by now."""
         if submission.object is None:
             return
         now = self._access.clock.monotonic()
         asked = self._asked.get(submission.object)
-        if asked is not None and now - asked < STOP_AGAIN_AFTER.total_seconds():
+        if asked is not None and now - asked[0] < STOP_AGAIN_AFTER.total_seconds() and asked[1] == how:
             return
         await self.stop(submission.object, how)
 
@@ -47,7 +47,7 @@ class Stopper:
         asked_at = self._access.clock.monotonic()
         reach("stop")
         await self._access.scheduler.stop(object, how)
-        self._asked[object] = asked_at
+        self._asked[object] = (asked_at, how)
 
     async def retire(self, state: LineageState, submission: SubmissionState) -> None:
         """End an object for good: switch off, stop asked, and noted once it is seen to have ended."""

@@ -53,6 +53,11 @@ def lineage_of(run: FlowRun) -> str:
     return next((tag.removeprefix(_LINEAGE) for tag in run.tags if tag.startswith(_LINEAGE)), "")
 
 
+def own_name(run: FlowRun, lineage: str) -> str:
+    """The name of a run that is not held: as its flow gives it, which is told by its parameters."""
+    return f"{'supersede' if 'lineage' in run.parameters else 'supervise'}-{lineage}"
+
+
 def generation_tag(generation: int) -> str:
     """The tag that tells which generation of its lineage a run carries."""
     return f"{_GENERATION}{generation}"
@@ -93,6 +98,13 @@ async def dress(client: PrefectClient, run: UUID, tags: Iterable[str], *, held: 
         await client.update_flow_run(run, **changes)
 
 
+async def dress_as_held(client: PrefectClient, run: UUID, tags: Iterable[str], name: str) -> None:
+    """Say of a run that it is held, if it waits: one that a person has resumed meanwhile goes on already."""
+    flow_run = await client.read_flow_run(run)
+    if flow_run.state is not None and flow_run.state.is_paused():
+        await dress(client, run, tags, held=True, name=name)
+
+
 def open_question(run: FlowRun, hold: str) -> str | None:
     """The key of the question about a hold that a run waits with, if any: it was asked, though the reply was lost."""
     key = run.state.state_details.pause_key if run.state is not None and run.state.is_paused() else None
@@ -111,7 +123,7 @@ async def last_answer(run: FlowRun, hold: str) -> tuple[dict[str, Any] | None, i
 
     Answers are read by name and not where a pause returns: the process that asked may be gone, and so may Prefect's
     memory that it asked, as in a run that was started again by hand. An answer to an earlier question does not count:
-    it came to nothing, and the person was asked again.
+    it came to nothing, and the person was asked again. One that cannot be read chooses nothing.
     """
     fired = run.empirical_policy.pause_keys or set()
     last = None
@@ -119,10 +131,10 @@ async def last_answer(run: FlowRun, hold: str) -> tuple[dict[str, Any] | None, i
         question = question_of(hold, number)
         values = None
         for way in (Way.SUSPEND, Way.PAUSE):
-            values = values or await aread_flow_run_input(f"{way}-{question}-response", flow_run_id=run.id)
+            values = values or await _read_input(run.id, f"{way}-{question}-response")
         if values is None and question not in fired:
             return last, number - 1
-        last = values if isinstance(values, dict) else None
+        last = values if isinstance(values, dict) or values is None else {}
     return last, MOST_ROUNDS
 
 
@@ -175,7 +187,15 @@ async def put_question(
 async def is_complete(run: FlowRun) -> bool:
     """Whether a paused run can be answered: who asked may have died between the pause and the form."""
     keys = run.state.state_details.run_input_keyset if run.state is not None else None
-    return keys is None or await aread_flow_run_input(keys["schema"], flow_run_id=run.id) is not None
+    return keys is None or isinstance(await _read_input(run.id, keys["schema"]), dict)
+
+
+async def _read_input(run: UUID, key: str) -> Any:
+    """What is stored for a run, None for nothing. Anybody can store anything: what is no JSON is read as a text."""
+    try:
+        return await aread_flow_run_input(key, flow_run_id=run)
+    except ValueError:
+        return "not JSON"
 
 
 def _asks(state: State[Any] | None, question: str) -> bool:

@@ -22,16 +22,20 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound
 
 from prefect_dispatch.errors import DispatchError, LineageError
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.carriers import carried_generation
 from prefect_dispatch.supervisor.record import Record
-from prefect_dispatch.tasks.held_run import HELD_TAG, dress, is_complete, lineage_of
+from prefect_dispatch.tasks.held_run import HELD_TAG, dress, is_complete, lineage_of, own_name
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, retire, wake
+from prefect_dispatch.tasks.supervise_runs import OUR_FLOWS, jobs_of
 from prefect_dispatch.tasks.wishes import record_wish
 
+POLL_TAG = "prefect-dispatch-poll"
+"""The runs of our pollers, by which those that are to be deleted are told from those of other people's flows."""
 PAGE = 200
 MOST_TIDIED = 200
 """Runs that are over and are tidied up in one poll."""
@@ -56,8 +60,11 @@ class HeldRuns:
 
     def jobs(self) -> list[Mapping[str, Any]]:
         """The jobs that the waiting runs were started with."""
-        found = (run.parameters.get("job") for run in self.waiting)
-        return [job for job in found if isinstance(job, Mapping)]
+        return jobs_of(self.waiting)
+
+    def jobs_over(self) -> list[Mapping[str, Any]]:
+        """The jobs of the runs that are over: what was asked of them is written down where their records are."""
+        return jobs_of(self.over)
 
     async def settle(
         self, client: PrefectClient, find: Callable[[str], Sequence[Record]], troubles: list[str]
@@ -83,7 +90,7 @@ class HeldRuns:
                     else:
                         told += await _settle_waiting(client, run, record, state, run in checked)
                 if run in self.over:
-                    await dress(client, run.id, (), held=False, name=f"supervise-{lineage_of(run)}")
+                    await dress(client, run.id, (), held=False, name=own_name(run, lineage_of(run)))
             except (ObjectNotFound, LineageError):
                 continue
             except (DispatchError, httpx.HTTPError) as error:
@@ -99,17 +106,32 @@ class HeldRuns:
 
 
 async def read_held_runs(client: PrefectClient) -> HeldRuns:
-    """Ask Prefect for all runs that are tagged as held: one request for every 200."""
+    """Ask Prefect for all runs of ours that are tagged as held: one request for every 200."""
     waiting: list[FlowRun] = []
     while len(page := await _tagged(client, [StateType.PAUSED], PAGE, len(waiting))) == PAGE:
         waiting += page
     final = [StateType.CANCELLED, StateType.COMPLETED, StateType.FAILED, StateType.CRASHED]
-    return HeldRuns((*waiting, *page), tuple(await _tagged(client, final, MOST_TIDIED, 0)))
+    over = await _tagged(client, final, MOST_TIDIED, 0)
+    return HeldRuns(_ours((*waiting, *page)), _ours(over))
+
+
+def _ours(runs: Sequence[FlowRun]) -> tuple[FlowRun, ...]:
+    """Those that carry lineages: a flow of somebody else's may have our flow's name, and a tag of that word."""
+    return tuple(run for run in runs if lineage_of(run))
+
+
+async def mark_poll(client: PrefectClient) -> None:
+    """Mark the flow run that this is as one of a poller of ours: flows of other people's may have the same name."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context is not None else None
+    if run is not None and POLL_TAG not in run.tags:
+        await client.update_flow_run(run.id, tags=sorted({*run.tags, POLL_TAG}))
 
 
 async def delete_old_polls(client: PrefectClient, flow: str, before: datetime) -> int:
-    """Delete the runs of a poller that went well, or were not needed, and ended before a time. Returns how many."""
+    """Delete the marked runs of a poller that went well, or were not needed, and ended before a time: how many."""
     chosen = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=[POLL_TAG]),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.COMPLETED, StateType.CANCELLED])),
         end_time=FlowRunFilterEndTime.model_validate({"before_": before}),
     )
@@ -130,7 +152,11 @@ async def _tagged(client: PrefectClient, types: list[StateType], limit: int, off
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=types)),
     )
     return await client.read_flow_runs(
-        flow_run_filter=chosen, limit=limit, offset=offset, sort=FlowRunSort.EXPECTED_START_TIME_ASC
+        flow_filter=OUR_FLOWS,
+        flow_run_filter=chosen,
+        limit=limit,
+        offset=offset,
+        sort=FlowRunSort.EXPECTED_START_TIME_ASC,
     )
 
 

@@ -23,6 +23,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 PAGE = 200
 CARRYING = ("supervise", "supersede")
 """The flows whose runs carry jobs."""
+OUR_FLOWS = FlowFilter(name=FlowFilterName(any_=list(CARRYING)))
 ENDED_WITHIN = timedelta(days=7)
 """Runs that ended longer ago name no store any more that nobody else names."""
 _LIVE = [StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING, StateType.SCHEDULED]
@@ -39,7 +40,7 @@ async def read_broken_runs(client: PrefectClient) -> list[FlowRun]:
     ended = FlowRunFilterEndTime.model_validate({"after_": datetime.now(UTC) - ENDED_WITHIN})
     chosen = _of_states(_BROKEN_OFF).model_copy(update={"end_time": ended})
     return await client.read_flow_runs(
-        flow_filter=_FLOW, flow_run_filter=chosen, limit=PAGE, sort=FlowRunSort.END_TIME_DESC
+        flow_filter=OUR_FLOWS, flow_run_filter=chosen, limit=PAGE, sort=FlowRunSort.END_TIME_DESC
     )
 
 
@@ -58,9 +59,6 @@ def jobs_of(runs: Sequence[FlowRun]) -> list[Mapping[str, Any]]:
     return [job for job in found if isinstance(job, Mapping)]
 
 
-_FLOW = FlowFilter(name=FlowFilterName(any_=list(CARRYING)))
-
-
 def _of_states(types: list[StateType]) -> FlowRunFilter:
     return FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=types)))
 
@@ -69,7 +67,7 @@ async def _read_all(client: PrefectClient, chosen: FlowRunFilter) -> list[FlowRu
     found: list[FlowRun] = []
     while True:
         page = await client.read_flow_runs(
-            flow_filter=_FLOW, flow_run_filter=chosen, limit=PAGE, offset=len(found), sort=FlowRunSort.ID_DESC
+            flow_filter=OUR_FLOWS, flow_run_filter=chosen, limit=PAGE, offset=len(found), sort=FlowRunSort.ID_DESC
         )
         found += page
         if len(page) < PAGE:
