@@ -43,7 +43,7 @@ def supersede(
         job: the resolved job.
         plan: what its rules become.
         who: the person.
-        resume: ``latest``, ``scratch`` or a save, by its path or its publication's name: the new generation goes on from
+        resume: ``latest``, ``scratch`` or a save, by its path or its full name: the new generation goes on from
             there, and from its own saves as soon as it has any. None to go on as the present one would.
         note: why, for the record.
         request: by whom this was asked for; who asks again with the same words finds that it is done. Empty for nobody.
