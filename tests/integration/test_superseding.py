@@ -136,7 +136,7 @@ class Bench:
             env={**os.environ, **variables},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=280,
         )
 
     def close(self) -> None:

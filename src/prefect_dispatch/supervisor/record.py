@@ -217,8 +217,9 @@ class Record:
             entry.seq,
             extra={"action": f"record.{fact.kind}", "lineage": self.lineage, "seq": entry.seq},
         )
-        self._after_append(self._state, fact)
-        return self._state
+        after = self._state
+        self._after_append(after, fact)
+        return after
 
     def settle_index(self) -> None:
         """Take a finished lineage out of the index of open ones: whoever finished it may have died before that.
@@ -228,18 +229,21 @@ class Record:
         try:
             with contextlib.suppress(Absent):
                 self._index.read(self.lineage)
-                self._unmark_open()
-                # Whoever reopens a lineage marks it before, which this may just have taken back.
-                if self.refresh().finished is None:
-                    self._mark_open()
+                self._unmark_finished()
         except DispatchError as error:
             _log.warning("%s: %s", self.lineage, error, extra={"action": "record.derived_failed"})
+
+    def _unmark_finished(self) -> None:
+        self._unmark_open()
+        # Whoever reopens or supersedes marks the lineage before, which this may just have taken back.
+        if self.refresh().finished is None:
+            self._mark_open()
 
     def _after_append(self, state: LineageState, fact: Fact) -> None:
         """Write what is derived. It may fail: the fact stands, and each of these can be made again."""
         try:
             if isinstance(fact, Finished):
-                self._unmark_open()
+                self._unmark_finished()
             # A hold is looked at again and again, by pollers that each begin anew.
             if state.seq % SNAPSHOT_EVERY == 0 or isinstance(fact, HoldOpened):
                 body = {"format": FORMAT, "state": state.model_dump(mode="json")}
