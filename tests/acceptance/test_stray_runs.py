@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,8 @@ from prefect.states import Cancelled, Completed, Scheduled
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.model.facts import CarriedBy, Finished, Opened
 from prefect_dispatch.supervisor import choices
+from prefect_dispatch.supervisor.assemble import supervisor_of
+from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.tasks.held_run import dress_as_held, last_answer
 from prefect_dispatch.tasks.held_runs import delete_old_polls
 from prefect_dispatch.tasks.hold_form import read_answer
@@ -72,16 +75,17 @@ def test_a_suspended_run_ends_whose_job_is_over_or_carried_by_nobody_like_it(str
 
 @pytest.mark.timeout(600)
 def test_a_run_that_was_suspended_as_its_program_exits_ends_with_its_job(operator, deployed):
-    # given a run whose process is stopped while its program exits, and a person suspends it
+    # given a run whose process is stopped while its program exits, which somebody else sees, and a person suspends it
     run = deployed.start(WORKING)
     patiently((operator.folder / "begun-0").exists, "the program to begin")
     processes = processes_of(run)
     for process in processes:
         os.kill(process, signal.SIGSTOP)
-    deployed.suspend(run)
     operator.release()
-    (reference,) = operator.objects()
-    patiently(lambda: not operator.scheduler.processes(reference), "the program's end")
+    record = operator.record()
+    supervisor = supervisor_of(record, record.refresh(), SystemClock())
+    patiently(lambda: asyncio.run(supervisor.advance()).state.finished, "the job's end")
+    deployed.suspend(run)
     # when the process goes on
     for process in processes:
         os.kill(process, signal.SIGCONT)

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
 from prefect import flow, get_run_logger, tags
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
-from prefect.exceptions import Pause
+from prefect.exceptions import ObjectNotFound, Pause
 from prefect.states import Cancelled, Completed, Failed
 
 from prefect_dispatch.blocks.resolve import resolve
@@ -126,7 +127,10 @@ async def carry_on(record: Record, state: LineageState, planned: Plan, carrier: 
                 raise
             happening = over
     await reporter.finish()
-    return final_state(happening, holding.told)
+    final = final_state(happening, holding.told)
+    if carrier is not None and not isinstance(happening, JobHeld):
+        await _end_if_suspended(UUID(carrier), final)
+    return final
 
 
 def _watch(state: LineageState, carrier: str, supervisor: Supervisor) -> RunWatch:
@@ -188,6 +192,18 @@ def let_go(state: LineageState, generation: int, carrier: str | None) -> JobOver
     if generation == state.generation and carrier is not None and state.carried_by not in (None, carrier):
         return TakenOver(state, str(state.carried_by))
     return over_already(state, generation)
+
+
+async def _end_if_suspended(run: UUID, final: State[Any]) -> None:
+    """End a run that a person has suspended as its job came to an end: Prefect would keep it suspended.
+
+    It takes no state that a flow returns whose run is suspended. Where it is away, ``reconcile`` does this.
+    """
+    with contextlib.suppress(httpx.HTTPError, ObjectNotFound):
+        async with get_client() as client:
+            state = (await client.read_flow_run(run)).state
+            if state is not None and state.is_paused() and state.state_details.pause_reschedule:
+                await client.set_flow_run_state(run, final)
 
 
 @contextlib.contextmanager
