@@ -89,7 +89,7 @@ BAD_JOBS = [
     ({"resources": {"nodes": 2}}, "resources.nodes 2", "use 1"),
     ({"store": {"root": "gs://bucket/prefix"}}, "gs://bucket/prefix", "folder"),
     ({"store": {"root": "s3://Bucket/prefix"}}, "s3://Bucket/prefix", "s3://BUCKET/PREFIX"),
-    ({"scheduler": {"type": "slurm"}}, "slurm", "local"),
+    ({"scheduler": {"type": "kubernetes"}}, "kubernetes", "local"),
     ({"scheduler": {"type": "local", "slot": 2}}, "slot", "slots"),
     ({"scheduler": {"type": "local", "slots": 0}}, "slots", "1"),
     ({"scheduler": {"type": "local", "state_folder": "job.yaml"}}, "state_folder", "is not a folder"),
