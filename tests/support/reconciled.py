@@ -51,4 +51,5 @@ async def reconcile_later(operator: Any, waits: Callable[[], None] = lambda: Non
 
 
 def _is_of(run: Any, operator: Any) -> bool:
-    return run.parameters.get("job", {}).get("lineage") == operator.lineage
+    job = run.parameters.get("job")  # Of other people's flows of that name, whatever they call so.
+    return isinstance(job, dict) and job.get("lineage") == operator.lineage
