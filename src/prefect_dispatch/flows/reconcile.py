@@ -81,7 +81,9 @@ async def reconcile(
         await asyncio.to_thread(sweep_beats, root, clock.now() - BEATS_KEPT)
         if not troubles:
             await asyncio.to_thread(note_poll, root, RECONCILE, clock.now())
-    summary = f"{work.count} open lineages in {len(roots)} stores{''.join(f'; {text}' for text in work.told)}"
+    summary = f"{work.count} open lineages in {len(looked)} stores{''.join(f'; {text}' for text in work.told)}"
+    if beyond:
+        summary = f"{summary}; not looked after: {'; '.join(beyond)}"
     if troubles:
         return Failed(message=f"{summary}; not done: {'; '.join(troubles)}")
     return Completed(message=summary)
