@@ -203,6 +203,52 @@ def test_a_lineage_that_was_reopened_meanwhile_stays_in_the_index(make, stores):
     assert index.names() == ["digits"]
 
 
+class FinisherAtWork:
+    """The index of open lineages, where the last generation's mark is taken away right after somebody saw it."""
+
+    def __init__(self, index):
+        self._index = index
+
+    def __getattr__(self, name):
+        return getattr(self._index, name)
+
+    def create(self, name, data=b""):
+        try:
+            self._index.create(name, data)
+        except Exists:
+            self._index.remove(name)
+            raise
+
+
+@pytest.mark.parametrize("fact", [plain_opening(), Reopened(who="someone")], ids=lambda fact: fact.kind)
+def test_the_last_finisher_takes_the_mark_of_its_own_generation_only(make, stores, fact):
+    # given a lineage whose finisher has not taken it out of the index yet
+    index = stores[1].ledger("open")
+    record = make()
+    record.append(plain_opening())
+    record.append(Finished(outcome=Outcome.SUCCEEDED))
+    index.create("digits")
+    # when it does so between the mark and the fact of who opens the lineage once more
+    opener = Record(stores[0], FinisherAtWork(index), "digits", ManualClock())
+    opener.refresh()
+    opener.append(fact)
+    # then
+    assert index.names() == ["digits"]
+
+
+def test_who_looks_at_an_open_lineage_puts_it_into_the_index(make, stores):
+    # given one whose opener died right after the fact
+    index = stores[1].ledger("open")
+    make().append(plain_opening())
+    index.remove("digits")
+    # when
+    later = make()
+    later.refresh()
+    later.settle_index()
+    # then
+    assert index.names() == ["digits"]
+
+
 @pytest.mark.parametrize("name", ["readme", "1.json", f"{0:020d}.json", f"{4:020d}.json.tmp", "²" * 20 + ".json"])
 def test_a_malformed_name_is_named_and_never_skipped(make, stores, name):
     # given

@@ -41,10 +41,11 @@ async def reconcile_later(operator: Any, waits: Callable[[], None] = lambda: Non
     """Look once at the lineages of a bench; what was done, and what could not be."""
     troubles: list[str] = []
     async with get_client() as client:
+        # As the flow does, first: a run that is adopted now has given no sign for as long as the clock is ahead.
+        live = [run for run in await read_live_runs(client) if _is_of(run, operator)]
         work = Reconciling(client, f"supervise/{DEPLOYMENT}", LaterClock(waits), troubles)
         await work.add(str(operator.runs))
         await work.settle()
-        live = [run for run in await read_live_runs(client) if _is_of(run, operator)]
         await work.end_waiting(live)
         await work.mark_silent(live)
     return work.told, troubles

@@ -54,8 +54,7 @@ def open_lineage(
         state = record.refresh()
         record.require_writable()
         if state.opened is not None:
-            if state.finished is not None:
-                record.settle_index()
+            record.settle_index()
             if meant is not None and (state.finished is not None or state.generation != meant):
                 return state
             if state.finished is None:

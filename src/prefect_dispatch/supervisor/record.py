@@ -222,13 +222,14 @@ class Record:
         return after
 
     def settle_index(self) -> None:
-        """Take a finished lineage out of the index of open ones: whoever finished it may have died before that.
+        """Have the index of open lineages say what was last read: whoever opened or finished it may have died then.
 
         It may fail, as everything that is derived may; the next one who looks at the lineage does it.
         """
         try:
-            with contextlib.suppress(Absent):
-                self._index.read(self.lineage)
+            if self.known.open:
+                self._mark_open()
+            elif self._is_marked_open():
                 self._unmark_finished()
         except DispatchError as error:
             _log.warning("%s: %s", self.lineage, error, extra={"action": "record.derived_failed"})
@@ -244,6 +245,9 @@ class Record:
         try:
             if isinstance(fact, Finished):
                 self._unmark_finished()
+            if isinstance(fact, Opened | Reopened):
+                # The mark from before may have been the last generation's, which its finisher has just taken away.
+                self._mark_open()
             # A hold is looked at again and again, by pollers that each begin anew.
             if state.seq % SNAPSHOT_EVERY == 0 or isinstance(fact, HoldOpened):
                 body = {"format": FORMAT, "state": state.model_dump(mode="json")}

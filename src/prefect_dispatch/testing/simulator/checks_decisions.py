@@ -74,9 +74,12 @@ def g7_a_recorded_cause_is_what_happened(appended: Appended) -> str | None:
 
 
 def g12_an_open_lineage_is_in_the_index(appended: Appended) -> str | None:
-    """It is there before the fact that opens it, and until the one that finishes it."""
+    """It is there from the fact behind the one that opens it until the one that finishes it.
+
+    Before the one that opens it there may be the last generation's mark, which its finisher is just taking away.
+    """
     truth = appended.truth
-    if appended.before.finished is not None and not isinstance(appended.entry.fact, Opened):
+    if appended.before.finished is not None or isinstance(appended.entry.fact, Opened):
         return None
     return None if truth.is_in_index() else "the lineage is open, and the index of open ones lacks it"
 
