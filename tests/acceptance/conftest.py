@@ -30,7 +30,7 @@ from prefect_dispatch.stores.s3_accesses import use_access
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record
-from support import waiting
+from support import postgresql, waiting
 from support.deployed import Deployed, Worker, deploy
 from support.environment import environment_without
 from support.s3.access import access_to, new_url
@@ -52,6 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 STORE = "DISPATCH_TESTS_STORE"
 """``bucket`` to have all acceptance tests on a bucket of a real S3 server; ``folder`` is the default."""
+DATABASE = "DISPATCH_TESTS_DATABASE"
+"""``postgresql`` to have all Prefect servers of these tests on a real PostgreSQL; ``sqlite`` is the default."""
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -64,10 +66,16 @@ def clean_environment(**changes: str) -> dict[str, str]:
 
 
 class PrefectServer:
-    """A Prefect server of the tests' own on a free port of the loopback. It can be killed, and started again."""
+    """A Prefect server of the tests' own on a free port of the loopback. It can be killed, and started again.
 
-    def __init__(self, home: Path) -> None:
+    Args:
+        home: where its files are.
+        database: the URL of its database; empty for a file of SQLite in its home.
+    """
+
+    def __init__(self, home: Path, database: str = "") -> None:
         self._home = home
+        self._own = {"PREFECT_API_DATABASE_CONNECTION_URL": database} if database else {}
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
@@ -82,7 +90,7 @@ class PrefectServer:
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 tied(*prefect, "server", "start", "--host", "127.0.0.1", "--port", str(self._port)),
-                env=clean_environment(PREFECT_HOME=str(self._home)),
+                env=clean_environment(PREFECT_HOME=str(self._home), **self._own),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -114,20 +122,44 @@ class PrefectServer:
 
 
 @pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+def database() -> Iterator[postgresql.PostgreSQL]:
+    """A PostgreSQL of this session's own; it starts with the first test that asks for it."""
+    reason = postgresql.why_not()
+    if reason:
+        pytest.skip(reason)
+    with postgresql.serve() as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def new_database(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Makes an empty database for a server where the environment says so; else each has a file of its own."""
+    kind = os.environ.get(DATABASE) or "sqlite"
+    assert kind in ("sqlite", "postgresql"), f"{DATABASE} is {kind!r}; set it to sqlite or postgresql"
+    if kind == "sqlite":
+        return lambda: ""
+    assert not postgresql.why_not(), postgresql.why_not()
+    database: postgresql.PostgreSQL = request.getfixturevalue("database")
+    return database.create
+
+
+@pytest.fixture(scope="session")
+def prefect_server(
+    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], str]
+) -> Iterator[PrefectServer]:
     """The server of all tests; it is running."""
-    server = PrefectServer(tmp_path_factory.mktemp("prefect"))
+    server = PrefectServer(tmp_path_factory.mktemp("prefect"), new_database())
     server.start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def another_server(tmp_path: Path) -> Iterator[PrefectServer]:
+def another_server(tmp_path: Path, new_database: Callable[[], str]) -> Iterator[PrefectServer]:
     """A server with a database of its own, which is empty."""
     home = tmp_path / "another-server"
     home.mkdir()
-    server = PrefectServer(home)
+    server = PrefectServer(home, new_database())
     server.start()
     yield server
     server.stop()
