@@ -43,9 +43,15 @@ def test_each_choice_of_the_form_is_what_happens_next(another):
         {"choice": "run again", "note": "the disk is back", "name": "ada"},
         {"choice": "stop the job"},
     ]
+    seen = schema["properties"]["about"]["default"]
     for number, answer in enumerate(answers, start=1):
         patiently(lambda number=number: len(operator.facts("hold_opened")) == number, f"hold {number}")
         deployed.held(run)
+        if number > 1:
+            # and who still has the form of an earlier hold open is told that this is another one
+            word, reason = deployed.resume(run, {"choice": "stop the job", "about": seen})
+            assert (word, operator.state().hold.opened.hold in reason) == ("REJECT", True), reason
+            assert len(operator.facts("hold_lifted")) == number - 1
         assert deployed.resume(run, answer)[0] == "ACCEPT"
         assert deployed.resume(run, {"choice": "stop the job"})[0] == "ABORT"
     # then

@@ -166,7 +166,7 @@ def test_an_answer_that_cannot_be_read_chooses_nothing_and_the_next_one_counts(s
     assert first == ({}, 1)
     assert second == ({"choice": "stop the job"}, 2)
     with pytest.raises(UsageError, match="is no answer"):
-        read_answer(first[0], [])
+        read_answer(first[0], [], "h1")
 
 
 def test_a_run_that_was_resumed_before_its_process_has_ended_is_not_said_to_be_held(strays):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from datetime import timedelta
@@ -25,8 +26,8 @@ def ended(*nodes: str, object: str = "4711") -> EndedObject:
 
 
 def ask(command: tuple[str, ...], *nodes: str, object: str = "4711", **options) -> CessationAnswer:
-    signal = CommandSignal(command=command, **{"time_limit": timedelta(seconds=10), **options})
-    return asyncio.run(signal.ask(ended(*nodes, object=object)))
+    asked = CommandSignal(command=command, **{"time_limit": timedelta(seconds=10), **options})
+    return asyncio.run(asked.ask(ended(*nodes, object=object)))
 
 
 def shell(script: str) -> tuple[str, ...]:
@@ -122,6 +123,27 @@ def test_at_its_time_limit_it_is_ended_with_all_that_it_started():
     until(lambda: not processes_with(mark), "its children are gone", 5)
 
 
+@pytest.mark.parametrize("script", ["sleep 600", "(setsid sleep 600 &) ; sleep 600"], ids=["child", "grandchild"])
+def test_at_its_time_limit_what_has_left_its_session_is_ended_too(script, tmp_path):
+    # given a command whose children are in sessions of their own, and one of another call that is as slow
+    mark = f"APART={os.getpid()}-{time.monotonic_ns()}"
+    there = tmp_path / "there"
+    apart = f"setsid -f sh -c 'touch {there}; exec sleep 600' >/dev/null 2>&1"
+    ask(shell(f"export {mark}; {apart}; until [ -e {there} ]; do sleep 0.01; done; echo ceased"), "n1")
+    (other,) = processes_with(mark)
+    try:
+        # when
+        found = ask(
+            shell(f"export {mark}; setsid -f sh -c '{script}'; sleep 600"), "n1", time_limit=timedelta(seconds=1)
+        )
+        # then
+        assert found == CessationAnswer("unknown", "n1: no answer within 1s")
+        until(lambda: processes_with(mark) == [other], "its children are gone", 5)
+    finally:
+        for left in processes_with(mark):
+            os.kill(left, signal.SIGKILL)
+
+
 def test_one_that_leaves_a_child_with_its_output_is_bounded_too():
     mark = f"LEFT={os.getpid()}-{time.monotonic_ns()}"
     found = ask(shell(f"export {mark}; sleep 600 & echo ceased"), "n1", time_limit=timedelta(seconds=0.5))
@@ -142,10 +164,10 @@ def test_bytes_that_are_no_text_are_no_word_and_reach_no_terminal():
 def test_who_is_cancelled_leaves_nothing_behind(tmp_path: Path):
     # given a poller that is waiting
     mark = f"CANCELLED={os.getpid()}-{time.monotonic_ns()}"
-    signal = CommandSignal(command=shell(f"export {mark}; touch {tmp_path / 'up'}; sleep 600"))
+    command = CommandSignal(command=shell(f"export {mark}; touch {tmp_path / 'up'}; sleep 600"))
 
     async def give_up() -> None:
-        asking = asyncio.create_task(signal.ask(ended("n1")))
+        asking = asyncio.create_task(command.ask(ended("n1")))
         while not (tmp_path / "up").exists():
             await asyncio.sleep(0.01)
         asking.cancel()

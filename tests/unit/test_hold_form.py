@@ -17,7 +17,7 @@ def save(step: int, path: str = "exec/a-0/x", n: int = 1) -> Publication:
 
 
 def test_only_the_choice_is_required_and_it_has_no_default():
-    form = form_of([save(2), save(1)])
+    form = form_of([save(2), save(1)], "h3")
     schema = form.model_json_schema()
     assert schema["required"] == ["choice"]
     assert "default" not in schema["properties"]["choice"]
@@ -26,8 +26,20 @@ def test_only_the_choice_is_required_and_it_has_no_default():
             form(**nonsense)
 
 
+def test_the_form_of_another_hold_is_refused_and_says_which():
+    schema = form_of([], "h3").model_json_schema()["properties"]["about"]
+    # The UI sends along what is a default, unasked.
+    assert (schema["const"], schema["default"]) == ("hold h3", "hold h3")
+    stale = {"choice": "run again", "about": "hold h1"}
+    with pytest.raises(ValidationError, match="hold h3"):
+        form_of([], "h3")(**stale)
+    with pytest.raises(UsageError, match="the form was about 'hold h1', and asked was about hold h3"):
+        read_answer(stale, [], "h3")
+    assert read_answer({**stale, "about": "hold h3"}, [], "h3").resolution is Resolution.RUN_AGAIN
+
+
 def test_there_are_never_more_saves_than_a_person_can_choose_from():
-    form = form_of([save(step) for step in range(500, 0, -1)])
+    form = form_of([save(step) for step in range(500, 0, -1)], "h3")
     choices = form.model_json_schema()["properties"]["choice"]["enum"]
     assert len(choices) == MOST_SAVES + 3
     assert choices[1] == "continue from g0n1r0 step 500"
@@ -35,8 +47,8 @@ def test_there_are_never_more_saves_than_a_person_can_choose_from():
 
 def test_every_choice_of_a_form_can_be_read_again():
     saves = [save(2, "exec/a-0/x"), save(2, "exec/a-0/y"), save(1)]
-    choices = form_of(saves).model_json_schema()["properties"]["choice"]["enum"]
-    answers = [read_answer({"choice": choice, "note": "n", "name": "ada"}, saves) for choice in choices]
+    choices = form_of(saves, "h3").model_json_schema()["properties"]["choice"]["enum"]
+    answers = [read_answer({"choice": choice, "note": "n", "name": "ada"}, saves, "h3") for choice in choices]
     assert [each.resolution for each in answers] == [
         Resolution.RUN_AGAIN,
         *[Resolution.CONTINUE_FROM] * 3,
@@ -49,15 +61,15 @@ def test_every_choice_of_a_form_can_be_read_again():
 
 def test_a_save_that_is_gone_is_no_choice_any_more():
     with pytest.raises(UsageError, match="continue from g0n1r0 step 2 is not possible: that save is not published"):
-        read_answer({"choice": "continue from g0n1r0 step 2"}, [save(1)])
+        read_answer({"choice": "continue from g0n1r0 step 2"}, [save(1)], "h3")
 
 
 @pytest.mark.parametrize("values", [{}, {"choice": 7}, {"choice": "yes"}, {"choice": ["run again"]}])
 def test_what_is_no_answer_is_none(values):
     with pytest.raises(UsageError, match="is no answer"):
-        read_answer(values, [])
+        read_answer(values, [], "h3")
 
 
 def test_what_a_person_writes_is_one_harmless_line():
-    answer = read_answer({"choice": "run again", "note": "a\nb\x1b[31m", "name": None}, [])
+    answer = read_answer({"choice": "run again", "note": "a\nb\x1b[31m", "name": None}, [], "h3")
     assert answer == HoldAnswer(Resolution.RUN_AGAIN, None, "", "a\\nb\\x1b[31m")

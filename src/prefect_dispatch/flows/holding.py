@@ -169,7 +169,7 @@ class Holding:
             question = question_of(hold.opened.hold, asked + 1)
         saves = await self._saves()
         page = hold_page(lineage, state, await self.supervisor.entries(), saves)
-        form = form_of([save for save, _ in saves])
+        form = form_of([save for save, _ in saves], hold.opened.hold)
         await dress(client, self.run, tags, held=True, name=f"{lineage}: held, {short_reason(state)}")
         paused = await put_question(client, flow_run, question, form, page, way, hold.opened.until)
         if paused is not None and way is Way.SUSPEND:
@@ -255,7 +255,7 @@ class Holding:
         publications = [save for save, _ in await self._saves(None)]
         logger = get_run_logger()
         try:
-            answer = read_answer(values, publications)
+            answer = read_answer(values, publications, hold)
             if is_applied(await self.supervisor.entries(), hold, answer):
                 return True
             word = await asyncio.to_thread(apply_answer, self.record, hold, answer)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import secrets
 import select
 import signal
 import string
@@ -21,6 +22,7 @@ from typing import Literal
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.schedulers.cessation import CessationAnswer, EndedObject
+from prefect_dispatch.schedulers.marked import end_marked
 
 MOST_OUTPUT = 64 * 1024
 """A command that writes more than this many bytes is ended, and its answer is unknown."""
@@ -30,6 +32,8 @@ LOOK_MILLISECONDS = 20
 """How late it may notice an exit, or that nobody waits any more."""
 AT_A_TIME = 16
 """So many commands run at once for one object that is asked about node by node."""
+CALL = "DISPATCH_CESSATION_CALL"
+"""The variable by which everything that one call of a command has started is found again."""
 _PLACEHOLDERS = ("lineage", "object", "restart", "attempt", "nodes")
 
 
@@ -48,7 +52,8 @@ class CommandSignal:
     Attributes:
         command: the program and its arguments.
         each: ``node`` to run it once for each node, ``object`` to run it once for all.
-        time_limit: how long one run may take; then it is killed, with its whole process group.
+        time_limit: how long one run may take; then it is killed, with its process group and whatever of it went
+            elsewhere with the environment that it was given.
         environment: what it finds in its environment beside its own variables; that of this process where None.
 
     Example:
@@ -105,7 +110,8 @@ class CommandSignal:
             **({} if node is None else {"node": node}),
         }
         inherited = os.environ if self.environment is None else self.environment
-        own = {f"DISPATCH_CESSATION_{name.upper()}": value for name, value in values.items()}
+        call = secrets.token_hex(16)
+        own = {CALL: call, **{f"DISPATCH_CESSATION_{name.upper()}": value for name, value in values.items()}}
         try:
             process = subprocess.Popen(
                 [_fill(word, values) for word in self.command],
@@ -117,15 +123,19 @@ class CommandSignal:
             )
         except (OSError, ValueError) as error:
             return "", f"the command cannot be run: {error}"
-        give_up = time.monotonic() + self.time_limit.total_seconds()
+        give_up, whole = time.monotonic() + self.time_limit.total_seconds(), False
         try:
             output = _read(process, lambda: not abandoned.is_set() and time.monotonic() < give_up)
+            whole = True
         except TimeoutError:
             return "", f"no answer within {self.time_limit.total_seconds():g}s"
         except OverflowError:
             return "", f"more than {MOST_OUTPUT} bytes of output"
         finally:
             _end(process)
+            if not whole:
+                # One that came to its end answers for what it left: to look at all processes takes its time.
+                end_marked(CALL, call)
         return (output, "") if process.returncode == 0 else ("", f"exit {process.returncode}")
 
 

@@ -42,16 +42,20 @@ class HoldAnswer:
     note: str = ""
 
 
-def form_of(publications: Sequence[Publication]) -> type[RunInput]:
+def form_of(publications: Sequence[Publication], hold: str) -> type[RunInput]:
     """The form of a hold. The choice has no default: an answer without one is refused by the server.
 
-    Every way on is one entry of one list, so that no combination of fields can contradict itself.
+    Every way on is one entry of one list, so that no combination of fields can contradict itself. The form names its
+    hold in a field that the UI sends along, so the server refuses one that was opened for another hold than the one that
+    the run is asked about by now.
 
     Args:
         publications: the saves that can be gone on from, newest first.
+        hold: the hold's id.
     """
-    saves = _labels(publications[:MOST_SAVES])
+    saves, about = _labels(publications[:MOST_SAVES]), about_of(hold)
     choices: Any = Literal[(RUN_AGAIN, *saves, SCRATCH, STOP)]
+    own: Any = Literal[(about,)]
     form: type[RunInput] = create_model(
         "HoldAnswer",
         __base__=RunInput,
@@ -64,17 +68,38 @@ def form_of(publications: Sequence[Publication]) -> type[RunInput]:
         ),
         note=(str, Field(default="", title="Note", description="Why, for the record", max_length=MOST_NOTE)),
         name=(str, Field(default="", title="Your name", description="For the record", max_length=MOST_NAME)),
+        about=(
+            own,
+            Field(
+                default=about,
+                title="What is answered",
+                description="Where this is refused, another hold is open by now than the one that you saw: look again.",
+            ),
+        ),
     )
     return form
 
 
-def read_answer(values: Mapping[str, Any], publications: Sequence[Publication]) -> HoldAnswer:
+def about_of(hold: str) -> str:
+    """What a form says that it is about: whoever answers another one's is told this."""
+    return f"hold {hold}"
+
+
+def read_answer(values: Mapping[str, Any], publications: Sequence[Publication], hold: str) -> HoldAnswer:
     """Read what a person has filled in. The saves may be others than they were when the form was made.
 
+    Args:
+        values: the fields.
+        publications: the saves that are there now.
+        hold: the hold that was asked about.
+
     Raises:
-        UsageError: the choice is none, or the save that it names is not there any more; the text says so.
+        UsageError: the choice is none, the save that it names is not there any more, or the form was another hold's;
+            the text says so.
     """
-    choice = values.get("choice")
+    choice, about = values.get("choice"), values.get("about", about_of(hold))
+    if about != about_of(hold):
+        raise UsageError(f"the form was about {shorten(about)}, and asked was about {about_of(hold)}")
     who, note = _line(values.get("name"), MOST_NAME), _line(values.get("note"), MOST_NOTE)
     if isinstance(choice, str):
         if choice in _WORDS:
