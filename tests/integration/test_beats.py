@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from prefect_dispatch.supervisor.beats import BEAT_EVERY, Heart, last_beats, sweep_beats
+from prefect_dispatch.supervisor.beats import BEAT_EVERY, VOUCH_EVERY, Heart, last_beats, sweep_beats, vouch
 from prefect_dispatch.supervisor.places import open_beats
 from prefect_dispatch.testing.manual_clock import ManualClock
 
@@ -30,6 +30,19 @@ def test_each_process_has_one_sign_which_ends_with_it_and_not_before(tmp_path):
     sweep_beats(root, now - 3 * BEAT_EVERY)
     # then
     assert set(last_beats(root)) == {("a", "x-2")}
+
+
+def test_one_sign_at_a_time_is_given_for_a_run_that_waits(tmp_path):
+    # given a run of which nothing lives, and a poller that looks every half of the time
+    root, clock = str(tmp_path), ManualClock()
+    begun, seen = clock.now(), []
+    for _ in range(5):
+        vouch(root, "a", "x", last_beats(root).get(("a", "x")), clock.now())
+        seen.append((last_beats(root)["a", "x"] - begun) / VOUCH_EVERY)
+        clock.turn(VOUCH_EVERY / 2)
+    # then
+    assert [round(each, 1) for each in seen] == [0, 0, 1, 1, 2]
+    assert len(open_beats(root).names()) == 1
 
 
 def test_what_is_no_sign_and_a_root_that_is_away_end_nobody(tmp_path):

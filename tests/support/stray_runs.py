@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -45,6 +46,18 @@ class StrayRuns:
         self._api = api
         self.lineage = HeldLineage(folder)
 
+    def seen_from(self, api: str) -> StrayRuns:
+        """The same lineage, for who looks at it with another server."""
+        other = copy.copy(self)
+        other._api = api
+        return other
+
+    async def deploy(self, name: str = "supervise") -> UUID:
+        """Make the deployment that no worker serves; its id."""
+        deployment: Any = await FLOWS[name].ato_deployment("without-a-worker")
+        id: UUID = await deployment.aapply()
+        return id
+
     def ask(self, question: Callable[[Any], Any]) -> Any:
         async def ask() -> Any:
             async with get_client() as client:
@@ -61,8 +74,7 @@ class StrayRuns:
         parameters: dict[str, Any] = {"job": self.job(), **({"lineage": "digits"} if name == "supersede" else {})}
 
         async def make(client: Any) -> str:
-            deployment: Any = await FLOWS[name].ato_deployment("without-a-worker")
-            id = await deployment.aapply()
+            id = await self.deploy(name)
             # Later than any worker looks ahead, should there be one.
             run = await client.create_flow_run_from_deployment(id, parameters=parameters, tags=tags, **fields)
             for state in (Running(), *states):

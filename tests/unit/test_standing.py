@@ -22,7 +22,7 @@ from prefect.states import (
 )
 
 from prefect_dispatch.model.facts import CarriedBy, Entry, Opened, Reopened
-from prefect_dispatch.supervisor.beats import DEAD_AFTER
+from prefect_dispatch.supervisor.beats import DEAD_AFTER, UNVOUCHED_AFTER
 from prefect_dispatch.supervisor.carriers import Carrier, carrier_of, settled_at
 from prefect_dispatch.tasks.adoption import LONGEST_DELAY, delay_before
 from prefect_dispatch.tasks.standing import Signs, Standing, is_silent, standing_of
@@ -96,6 +96,20 @@ def test_a_run_that_prefect_does_not_know_may_be_another_servers():
     assert standing(None, JUST_NOW) is Standing.CARRIED
     assert standing(None, carried=False) is Standing.LOST
     assert standing_of(Signs(None, None, None, JUST_NOW), NOW) is Standing.CARRIED
+
+
+def test_a_held_job_whose_run_another_server_may_know_is_given_the_time_that_its_poller_takes():
+    carrier, second = Carrier("run", NOW - timedelta(days=9)), timedelta(seconds=1)
+
+    def held(beat: datetime | None, touched: datetime) -> Standing:
+        return standing_of(Signs(carrier, None, beat, touched, held=True), NOW)
+
+    gone = NOW - UNVOUCHED_AFTER - second
+    assert held(None, gone) is Standing.LOST
+    assert held(gone, gone) is Standing.LOST
+    assert held(gone + 2 * second, gone) is Standing.CARRIED
+    # It was held just now, and its poller has had no time to say so.
+    assert held(None, gone + 2 * second) is Standing.CARRIED
 
 
 def opening() -> Opened:

@@ -20,7 +20,7 @@ from prefect_dispatch.failpoints import reach
 from prefect_dispatch.flows.supervise import final_state, let_go
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.pictures.hold_page import short_reason
-from prefect_dispatch.supervisor.beats import BEAT_EVERY, DEAD_AFTER, last_beats
+from prefect_dispatch.supervisor.beats import BEAT_EVERY, DEAD_AFTER, last_beats, vouch
 from prefect_dispatch.supervisor.carriers import Carrier, carried_generation, carrier_of, settled_at
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.ending import see_to_it
@@ -46,7 +46,7 @@ from prefect_dispatch.tasks.held_run import (
     own_name,
 )
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, wake
-from prefect_dispatch.tasks.standing import Signs, Standing, is_silent, standing_of
+from prefect_dispatch.tasks.standing import Signs, Standing, is_silent, needs_no_process, standing_of
 from prefect_dispatch.tasks.supervise_runs import read_runs
 from prefect_dispatch.tasks.wishes import Wish, record_wish, wish_of
 
@@ -176,11 +176,15 @@ class Reconciling:
         known = Carrier(state.carried_by, state.at) if state.carried_by is not None else None
         root = self._records[record]
         beat = self._beats[root].get((record.lineage, state.carried_by or ""))
-        standing = standing_of(Signs(known, run, beat, state.at), now)
+        held = state.hold is not None
+        standing = standing_of(Signs(known, run, beat, state.at, held), now)
         if standing in (Standing.WISHED, Standing.LOST):
             carrier = carrier_of(await asyncio.to_thread(record.entries))
             run = run if carrier is not None and carrier.flow_run == state.carried_by else None
-            standing = standing_of(Signs(carrier, run, beat, state.at), now)
+            standing = standing_of(Signs(carrier, run, beat, state.at, held), now)
+        if run is not None and needs_no_process(run):
+            # For who looks at this root with another server, and does not know the run.
+            await asyncio.to_thread(vouch, root, record.lineage, str(run.id), beat, now)
         match standing:
             case Standing.CARRIED:
                 return

@@ -11,13 +11,15 @@ from prefect.client.schemas.objects import State
 from pydantic import Field
 
 from prefect_dispatch.blocks.resolve import resolve
-from prefect_dispatch.errors import UsageError
+from prefect_dispatch.errors import DispatchError, UsageError
 from prefect_dispatch.flows.cancelled import stop_cancelled
 from prefect_dispatch.flows.supervise import carry_on, final_state, flow_run_id, meant_generation, over_already
 from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.tasks.refusal import refused
 from prefect_dispatch.tasks.supersede import supersede as supersede_once
 
 
@@ -53,15 +55,24 @@ async def supersede(
 
     Raises:
         UsageError: the job is of another lineage.
-        LineageError: it cannot be superseded so, or somebody else was faster; the text says what to do.
+        LineageError: it cannot be superseded so, or somebody else was faster; the text says what to do. The run is
+            Failed, named ``Refused``, and says so in one line.
     """
+    try:
+        return await _supersede(lineage, job, resume, note)
+    except DispatchError as error:
+        return refused(error)
+
+
+async def _supersede(lineage: str, job: JobSpec, resume: str | None, note: str) -> State[Any]:
     if job.lineage != lineage:
         raise UsageError(f"the job is of lineage {job.lineage!r}, not of {lineage!r}")
     resolved = await resolve(job, Path.cwd())
     carrier = flow_run_id()
     planned = await asyncio.to_thread(plan_of, resolved)
     record = open_record(resolved.record_root, lineage, SystemClock())
-    state = await supersede_once(record, resolved, planned, resume or None, note, carrier or "")
+    superseded: Any = await supersede_once(record, resolved, planned, resume or None, note, carrier or "")
+    state: LineageState = superseded
     over = over_already(state, await asyncio.to_thread(meant_generation, record, carrier))
     if over is not None:
         return final_state(over)

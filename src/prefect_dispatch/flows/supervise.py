@@ -19,6 +19,7 @@ from prefect.exceptions import ObjectNotFound, Pause
 from prefect.states import Cancelled, Completed, Failed
 
 from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.flows.cancelled import stop_cancelled
 from prefect_dispatch.flows.holding import Holding, ending_when_held
 from prefect_dispatch.model.facts import CarriedBy, Outcome
@@ -38,6 +39,7 @@ from prefect_dispatch.tasks.adoption import ADOPTER_TAG
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.execute import execute, retries_for
 from prefect_dispatch.tasks.held_run import dress, generation_of, generation_tag, lineage_tag
+from prefect_dispatch.tasks.refusal import refused
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_plan
 from prefect_dispatch.tasks.resuming import SUPERSEDED, superseded_words
@@ -70,9 +72,16 @@ async def supervise(job: JobSpec) -> State[Any]:
         the reason only where nobody could answer.
 
     Raises:
-        SpecError: the spec asks for what is not there.
-        LineageError: the lineage is finished, or open with another spec.
+        SpecError: the spec asks for what is not there. The run is Failed, named ``Refused``, and says so in one line.
+        LineageError: the lineage is finished, or open with another spec; likewise.
     """
+    try:
+        return await _supervise(job)
+    except DispatchError as error:
+        return refused(error)
+
+
+async def _supervise(job: JobSpec) -> State[Any]:
     resolved = await resolve(job, Path.cwd())
     carrier = flow_run_id()
     planned = await asyncio.to_thread(plan_of, resolved)

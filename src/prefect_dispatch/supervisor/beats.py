@@ -1,4 +1,8 @@
-"""Signs of life of the processes that carry lineages: by them a process that was killed is told from one that waits."""
+"""Signs of life of the processes that carry lineages: by them a process that was killed is told from one that waits.
+
+A run that waits has no process. For it whoever knows it in Prefect gives a sign, so that one who looks at the same root
+with another server sees that somebody has it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,10 @@ BEAT_EVERY = timedelta(seconds=30)
 """Between two signs of life of one process."""
 DEAD_AFTER = timedelta(minutes=5)
 """After this time without one a process counts as killed. Should it live, it is overtaken, and nothing is lost."""
+VOUCH_EVERY = timedelta(minutes=2)
+"""Between two signs that are given for a run that waits: there may be a thousand of them."""
+UNVOUCHED_AFTER = timedelta(minutes=10)
+"""After this time without one a held lineage, whose run this server does not know, counts as one that nobody has."""
 _DIGITS = 20
 
 
@@ -41,7 +49,7 @@ class Heart:
         if self._last and now < self._next:
             return
         self._next = now + BEAT_EVERY.total_seconds()
-        name = f"{self._prefix}{int(self._clock.now().timestamp()):0{_DIGITS}d}"
+        name = f"{self._prefix}{_number(self._clock.now())}"
         with contextlib.suppress(DispatchError):
             ledger = open_beats(self._root)
             with contextlib.suppress(Exists):
@@ -55,6 +63,26 @@ class Heart:
         if self._last:
             with contextlib.suppress(DispatchError):
                 open_beats(self._root).remove(self._last)
+
+
+def vouch(record_root: str, lineage: str, carrier: str, last: datetime | None, now: datetime) -> None:
+    """Give a sign for a run that waits without a process, if it is time for one. It takes the place of the one before.
+
+    Args:
+        record_root: where the lineage's record is.
+        lineage: its name.
+        carrier: the run's id.
+        last: when the last one was given, as :func:`last_beats` tells it.
+        now: the time.
+    """
+    if last is not None and abs(now - last) < VOUCH_EVERY:
+        return
+    with contextlib.suppress(DispatchError):
+        ledger = open_beats(record_root)
+        with contextlib.suppress(Exists):
+            ledger.create(f"{lineage}.{carrier}.{_number(now)}")
+        if last is not None:
+            ledger.remove(f"{lineage}.{carrier}.{_number(last)}")
 
 
 def last_beats(record_root: str) -> dict[tuple[str, str], datetime]:
@@ -80,6 +108,10 @@ def sweep_beats(record_root: str, before: datetime) -> None:
             read = _read(name)
             if read is None or read[1] < before:
                 ledger.remove(name)
+
+
+def _number(at: datetime) -> str:
+    return f"{int(at.timestamp()):0{_DIGITS}d}"
 
 
 def _read(name: str) -> tuple[tuple[str, str], datetime] | None:

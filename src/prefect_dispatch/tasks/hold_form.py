@@ -46,7 +46,7 @@ def form_of(publications: Sequence[Publication], hold: str) -> type[RunInput]:
     """The form of a hold. The choice has no default: an answer without one is refused by the server.
 
     Every way on is one entry of one list, so that no combination of fields can contradict itself. The form names its
-    hold in a field that the UI sends along, so the server refuses one that was opened for another hold than the one that
+    hold in a field that the UI sends along, so the server refuses one that was opened for another hold than that which
     the run is asked about by now.
 
     Args:

@@ -10,13 +10,14 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 
-from prefect_dispatch.errors import StoreError, StoreUnreachable
+from prefect_dispatch.errors import LineageError, StoreError, StoreUnreachable, UsageError
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor import superseding
 from prefect_dispatch.supervisor.opening import owner
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.refusal import refused
 from prefect_dispatch.tasks.resuming import end_superseded
 
 RETRIES = 5
@@ -39,7 +40,7 @@ async def only_a_store_that_failed(task: Any, task_run: TaskRun, state: State[An
 )
 async def supersede(
     record: Record, job: ResolvedJob, plan: Plan, resume: str | None, note: str, request: str
-) -> LineageState:
+) -> LineageState | State[Any]:
     """Open the next generation, once; then end the runs that wait with a question about an older one.
 
     Args:
@@ -49,10 +50,16 @@ async def supersede(
         resume: where it goes on from; None for as the present generation would.
         note: why, for the record.
         request: the flow run that asks. A try that comes after one whose reply was lost finds that it is done.
+
+    Returns:
+        The lineage's state; that of a run that failed where it was refused, for which Prefect raises the error.
     """
-    state = await asyncio.to_thread(
-        lambda: superseding.supersede(record, job, plan, who=owner(), resume=resume, note=note, request=request)
-    )
+    try:
+        state = await asyncio.to_thread(
+            lambda: superseding.supersede(record, job, plan, who=owner(), resume=resume, note=note, request=request)
+        )
+    except (LineageError, UsageError) as error:
+        return refused(error)
     logger = get_run_logger()
     text = "lineage %s is at generation %d"
     logger.info(text, record.lineage, state.generation, extra={"action": "lineage.superseded"})
