@@ -20,6 +20,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed, Running
 
 from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.flows.poll_report import PollReport
 from prefect_dispatch.flows.reconciling import Reconciling
 from prefect_dispatch.flows.supervise import supervise
 from prefect_dispatch.model.facts import CarriedBy, Fact, StopRequested
@@ -49,7 +50,12 @@ class Lost:
         self._folder = folder
         self.root = str(folder / "runs")
         self.first = ""
-        self.troubles: list[str] = []
+        self.report = PollReport()
+
+    @property
+    def troubles(self) -> list[str]:
+        """What the last look could not do."""
+        return self.report.troubles
 
     async def begin(self, **first: Any) -> None:
         """Have the first run open the lineage, and crash before it says that it carries it."""
@@ -88,23 +94,23 @@ class Lost:
 
     async def look(self, *, later: bool = False) -> list[str]:
         """Reconcile once. Returns what was done."""
-        self.troubles = []
+        self.report = PollReport()
         async with get_client() as client:
             clock = LaterClock(ahead=timedelta(hours=2)) if later else SystemClock()
-            work = Reconciling(client, f"supervise/{NAMED}", clock, self.troubles)
+            work = Reconciling(client, f"supervise/{NAMED}", clock, self.report)
             await work.add(self.root)
             await work.settle()
-            return work.told
+            return self.report.told
 
     async def mark_silent(self, run: str, waits: Callable[[], None]) -> list[str]:
         """Look later whether a run, which Prefect shows as live, has a process. Returns what was done."""
-        self.troubles = []
+        self.report = PollReport()
         async with get_client() as client:
-            work = Reconciling(client, f"supervise/{NAMED}", LaterClock(waits), self.troubles)
+            work = Reconciling(client, f"supervise/{NAMED}", LaterClock(waits), self.report)
             await work.add(self.root)
             await work.settle()
             await work.mark_silent([await client.read_flow_run(UUID(run))])
-            return work.told
+            return self.report.told
 
     async def adopters(self) -> list[FlowRun]:
         """The runs that were started to take it over, oldest first."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from prefect.client.orchestration import get_client
 
+from prefect_dispatch.flows.poll_report import PollReport
 from prefect_dispatch.flows.reconciling import ONE_MORE_SECONDS, Reconciling
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.tasks.supervise_runs import read_live_runs
@@ -39,16 +40,16 @@ class LaterClock(SystemClock):
 
 async def reconcile_later(operator: Any, waits: Callable[[], None] = lambda: None) -> tuple[list[str], list[str]]:
     """Look once at the lineages of a bench; what was done, and what could not be."""
-    troubles: list[str] = []
+    report = PollReport()
     async with get_client() as client:
         # As the flow does, first: a run that is adopted now has given no sign for as long as the clock is ahead.
         live = [run for run in await read_live_runs(client) if _is_of(run, operator)]
-        work = Reconciling(client, f"supervise/{DEPLOYMENT}", LaterClock(waits), troubles)
+        work = Reconciling(client, f"supervise/{DEPLOYMENT}", LaterClock(waits), report)
         await work.add(str(operator.runs))
         await work.settle()
         await work.end_waiting(live)
         await work.mark_silent(live)
-    return work.told, troubles
+    return report.told, report.troubles
 
 
 def _is_of(run: Any, operator: Any) -> bool:

@@ -17,6 +17,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Running, Suspended
 
 from prefect_dispatch.flows.poll_cessation import poll_cessation
+from prefect_dispatch.flows.poll_report import PollReport
 from prefect_dispatch.flows.reconciling import Reconciling
 from prefect_dispatch.flows.supersede import supersede
 from prefect_dispatch.flows.supervise import supervise
@@ -129,7 +130,7 @@ class StrayRuns:
 
     def reconcile(self, *runs: str, later: timedelta = timedelta(0)) -> tuple[list[str], list[str]]:
         """Look once, at these runs of all; what was done, and what could not be."""
-        troubles: list[str] = []
+        report = PollReport()
 
         class Clock(SystemClock):
             def now(self) -> Any:
@@ -140,11 +141,11 @@ class StrayRuns:
 
         async def look(client: Any) -> list[str]:
             live = [run for run in await read_live_runs(client) if str(run.id) in runs]
-            work = Reconciling(client, "supervise/without-a-worker", Clock(), troubles)
+            work = Reconciling(client, "supervise/without-a-worker", Clock(), report)
             await work.add(self.root)
             await work.settle()
             await work.end_waiting(live)
             await work.mark_silent(live)
-            return work.told
+            return report.told
 
-        return self.ask(look), troubles
+        return self.ask(look), report.troubles

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
-from prefect import flow, get_run_logger
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
-from prefect.states import Completed, Failed
 from pydantic import Field
 
 from prefect_dispatch.blocks.command_signal import CommandSignal
 from prefect_dispatch.blocks.record_roots import inline_roots, looked_after
 from prefect_dispatch.errors import DispatchError, SpecError, UsageError
+from prefect_dispatch.flows.poll_report import PollReport
 from prefect_dispatch.model.facts import Resolution
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.schedulers.cessation import CessationSignal
@@ -23,7 +23,7 @@ from prefect_dispatch.supervisor.assemble import supervisor_of
 from prefect_dispatch.supervisor.cessation import ask_about_holds, signal_for
 from prefect_dispatch.supervisor.clock import Clock, SystemClock
 from prefect_dispatch.supervisor.places import open_index, open_record
-from prefect_dispatch.supervisor.polls import POLL_CESSATION, note_poll
+from prefect_dispatch.supervisor.polls import POLL_CESSATION
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.held_runs import delete_old_polls, mark_poll, read_held_runs
@@ -60,48 +60,35 @@ async def poll_cessation(
     Returns:
         Completed with what was done, or Failed with what could not be; the rest was done all the same.
     """
-    clock, logger = SystemClock(), get_run_logger()
-    troubles: list[str] = []
-    told: list[str] = []
-    asked = await _signal_for(signal, troubles)
+    clock, report = SystemClock(), PollReport()
+    asked = await _signal_for(signal, report.troubles)
     async with get_client() as client:
         await mark_poll(client)
         held = await read_held_runs(client)
-        named = await looked_after(stores, held.jobs(), troubles)
-        roots: list[str] = []
+        named = await looked_after(stores, held.jobs(), report.troubles)
+        roots = dict.fromkeys([*named, *(inline_roots(held.jobs_over()) if stores is None else ())])
         records: list[Record] = []
-        for root in dict.fromkeys([*named, *(inline_roots(held.jobs_over()) if stores is None else ())]):
+        for root in roots:
             try:
                 records += [open_record(root, name, clock) for name in await asyncio.to_thread(open_index(root).names)]
-                roots.append(root)
+                report.roots.append(root)
             except DispatchError as error:
                 # A store that only a run names which is over may be away for ever, and then nothing waits there.
-                if root in named:
-                    troubles.append(str(error))
-                    roots.append(root)
-                else:
-                    logger.warning("not looked after: %s", error, extra={"action": "store.beyond"})
+                (report.troubles if root in named else report.beyond).append(str(error))
         polled = await ask_about_holds(records, asked, clock)
-        troubles += [f"{each.lineage}: {each.trouble}" for each in polled if each.trouble]
-        told += [
+        report.troubles += [f"{each.lineage}: {each.trouble}" for each in polled if each.trouble]
+        report.told += [
             f"hold {each.hold} of {each.lineage} is lifted by {each.lifted_by}" for each in polled if each.lifted_by
         ]
         for record in records:
             await _announce(record)
-        told += await held.settle(client, _finder(records, roots, clock), troubles)
+        away = [root for root in named if root not in report.roots]
+        report.told += await held.settle(client, _finder(records, [*report.roots, *away], clock), report.troubles)
         for record in records:
-            await _finish(record, clock, troubles)
+            await _finish(record, clock, report.troubles)
         await delete_old_polls(client, NAME, clock.now() - POLLS_KEPT)
-    for text in told:
-        logger.info("%s", text, extra={"action": "hold.settled"})
-    if not troubles:
-        for root in roots:
-            await asyncio.to_thread(note_poll, root, POLL_CESSATION, clock.now())
-    asked_about = sum(1 for each in polled if each.hold is not None)
-    summary = f"{asked_about} holds in {len(roots)} stores{''.join(f'; {text}' for text in told)}"
-    if troubles:
-        return Failed(message=f"{summary}; not done: {'; '.join(troubles)}")
-    return Completed(message=summary)
+    about = sum(1 for each in polled if each.hold is not None)
+    return await report.end(POLL_CESSATION, f"{about} holds", clock.now())
 
 
 async def _signal_for(signal: str | None, troubles: list[str]) -> Callable[[LineageState], CessationSignal | None]:

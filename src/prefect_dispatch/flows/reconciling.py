@@ -17,6 +17,7 @@ from prefect.states import Crashed
 
 from prefect_dispatch.errors import DispatchError, LineageError, SpecError, UsageError
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.flows.poll_report import PollReport
 from prefect_dispatch.flows.supervise import final_state, let_go
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.pictures.hold_page import short_reason
@@ -64,17 +65,16 @@ class Reconciling:
         client: Prefect.
         deployment: the name of the deployment that takes over.
         clock: the clock.
-        troubles: what could not be done is added.
+        report: what was done and what could not be is added.
     """
 
-    def __init__(self, client: PrefectClient, deployment: str, clock: Clock, troubles: list[str]) -> None:
+    def __init__(self, client: PrefectClient, deployment: str, clock: Clock, report: PollReport) -> None:
         self._client = client
         self._deployment = deployment
         self._clock = clock
-        self._troubles = troubles
+        self._report = report
         self._records: dict[Record, str] = {}
         self._beats: dict[str, dict[tuple[str, str], datetime]] = {}
-        self.told: list[str] = []
 
     @property
     def count(self) -> int:
@@ -102,7 +102,7 @@ class Reconciling:
                 except (ObjectNotFound, LineageError):
                     pass  # Somebody else was faster; the next minute sees what that came to.
                 except (DispatchError, httpx.HTTPError, OSError) as error:
-                    self._troubles.append(f"{record.lineage}: {error}")
+                    self._report.troubles.append(f"{record.lineage}: {error}")
 
         await asyncio.gather(*(settle(each) for each in read))
 
@@ -124,11 +124,11 @@ class Reconciling:
             final = final_state(over)
             await self._client.set_flow_run_state(run.id, final)
             await dress(self._client, run.id, (), held=False, name=own_name(run, record.lineage))
-            self.told.append(f"flow run {own} waits no more: {final.message}")
+            self._report.told.append(f"flow run {own} waits no more: {final.message}")
         except (ObjectNotFound, UsageError):
             pass  # It is deleted, or of a flow of somebody else's that has the name of one of ours.
         except (DispatchError, httpx.HTTPError, OSError) as error:
-            self._troubles.append(f"flow run {own}: {error}")
+            self._report.troubles.append(f"flow run {own}: {error}")
 
     async def mark_silent(self, live: Sequence[FlowRun]) -> None:
         """Mark the runs whose processes were killed unseen, and whose jobs others carry by now or are over."""
@@ -150,7 +150,7 @@ class Reconciling:
         except UsageError:
             pass  # It is of a flow of somebody else's that has the name of one of ours.
         except (DispatchError, httpx.HTTPError, OSError) as error:
-            self._troubles.append(f"flow run {own}: {error}")
+            self._report.troubles.append(f"flow run {own}: {error}")
 
     async def _lives(self, root: str, lineage: str, carrier: str, beat: datetime | None) -> bool:
         """Whether a process that seems silent gives one more sign: its clock, or this one, may be wrong by hours."""
@@ -166,7 +166,7 @@ class Reconciling:
                 record.require_writable()
             return state.open
         except (DispatchError, OSError) as error:
-            self._troubles.append(f"{record.lineage}: {error}")
+            self._report.troubles.append(f"{record.lineage}: {error}")
             return False
 
     async def _settle(self, record: Record, run: FlowRun | None) -> None:
@@ -205,7 +205,7 @@ class Reconciling:
         if run is None or run.state is None:
             return
         word = await asyncio.to_thread(record_wish, record, run)
-        self.told += [word] if word else []
+        self._report.told += [word] if word else []
         state = await self._see_to_it(record)
         if state.finished is not None:
             return
@@ -227,14 +227,14 @@ class Reconciling:
         state = await see_to_it(record, self._clock, SEE_TO_IT_SECONDS)
         Announcer(record.lineage, await asyncio.to_thread(record.id)).settled(state)
         if state.finished is not None:
-            self.told.append(f"{record.lineage} is {state.finished.outcome}")
+            self._report.told.append(f"{record.lineage} is {state.finished.outcome}")
         return state
 
     async def _wake(self, record: Record, run: FlowRun) -> None:
         """Its hold was lifted by somebody who could not reach Prefect."""
         why = how_lifted(await asyncio.to_thread(record.refresh))
         if await wake(self._client, run.id, why) is Woken.RESUMED:
-            self.told.append(f"{record.lineage} goes on: {why}")
+            self._report.told.append(f"{record.lineage} goes on: {why}")
 
     async def _take_over(self, record: Record, run: FlowRun | None, beat: datetime | None) -> None:
         if run is not None and is_silent(run, beat, self._clock.now()):
@@ -252,7 +252,7 @@ class Reconciling:
         for each in adopters:
             if wish_of(each.state) is not None:
                 word = await asyncio.to_thread(record_wish, record, each)
-                self.told += [word] if word else []
+                self._report.told += [word] if word else []
         state = await self._see_to_it(record)
         if state.finished is not None or await self._is_taken_over(record, adopters):
             return
@@ -265,10 +265,12 @@ class Reconciling:
         vacancy = Vacancy(record.lineage, id, settled_at(await asyncio.to_thread(record.entries)), state, run)
         earlier = await earlier_adopters(self._client, vacancy)
         if earlier.failing:
-            self._troubles.append(f"{record.lineage}: {earlier.failing}")
+            self._report.troubles.append(f"{record.lineage}: {earlier.failing}")
         adopter = await adopt(self._client, deployment, vacancy, earlier, self._clock.now())
         if adopter is not None:
-            self.told.append(f"flow run {adopter.id} takes {record.lineage} over from {state.carried_by or 'nobody'}")
+            self._report.told.append(
+                f"flow run {adopter.id} takes {record.lineage} over from {state.carried_by or 'nobody'}"
+            )
 
     async def _is_taken_over(self, record: Record, adopters: Sequence[FlowRun]) -> bool:
         """Whether a run is on its way that was started when the record stood elsewhere, as before a site's answer."""
@@ -293,7 +295,7 @@ class Reconciling:
         reach("prefect.crash")
         answer: OrchestrationResult[Any] = await self._client.set_flow_run_state(run.id, Crashed(message=message))
         if answer.status is SetStateStatus.ACCEPT:
-            self.told.append(f"flow run {run.id} has crashed: {message}")
+            self._report.told.append(f"flow run {run.id} has crashed: {message}")
 
 
 def _lineage_name(run: FlowRun) -> str:

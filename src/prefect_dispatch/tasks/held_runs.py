@@ -44,6 +44,8 @@ FORM_DUE = timedelta(seconds=30)
 FORM_CHECKED = timedelta(hours=1)
 """How long after its pause each poll looks whether a run has its form; of those that wait longer it takes a sample."""
 SAMPLE = 20
+AT_A_TIME = 16
+"""So many runs are seen to at once."""
 
 
 @dataclass(frozen=True)
@@ -79,23 +81,31 @@ class HeldRuns:
         Returns:
             What was done, in words.
         """
-        told: list[str] = []
-        checked = self._checked()
+        over, checked = {run.id for run in self.over}, {run.id for run in self._checked()}
+        slots = asyncio.Semaphore(AT_A_TIME)
+
+        async def settle(run: FlowRun) -> list[str]:
+            async with slots:
+                try:
+                    if run.id in over:
+                        return await _settle_over(client, run, find(lineage_of(run)))
+                    return await _settle_waiting(client, run, find(lineage_of(run)), run.id in checked)
+                except (ObjectNotFound, LineageError):
+                    return []
+                except (DispatchError, httpx.HTTPError) as error:
+                    troubles.append(f"flow run {run.id}: {error}")
+                    return []
+
+        # Two runs of one lineage share its record, which one call uses at a time; so these are done one by one.
+        by_lineage: dict[str, list[FlowRun]] = {}
         for run in (*self.over, *self.waiting):
-            try:
-                for record in find(lineage_of(run)):
-                    state = await asyncio.to_thread(record.refresh)
-                    if run in self.over:
-                        told += [word] if (word := await asyncio.to_thread(record_wish, record, run)) else []
-                    else:
-                        told += await _settle_waiting(client, run, record, state, run in checked)
-                if run in self.over:
-                    await dress(client, run.id, (), held=False, name=own_name(run, lineage_of(run)))
-            except (ObjectNotFound, LineageError):
-                continue
-            except (DispatchError, httpx.HTTPError) as error:
-                troubles.append(f"flow run {run.id}: {error}")
-        return told
+            by_lineage.setdefault(lineage_of(run), []).append(run)
+
+        async def settle_all(runs: Sequence[FlowRun]) -> list[str]:
+            return [text for run in runs for text in await settle(run)]
+
+        told = await asyncio.gather(*(settle_all(runs) for runs in by_lineage.values()))
+        return [text for each in told for text in each]
 
     def _checked(self) -> list[FlowRun]:
         """The waiting runs whose form is looked for in this poll."""
@@ -160,7 +170,23 @@ async def _tagged(client: PrefectClient, types: list[StateType], limit: int, off
     )
 
 
-async def _settle_waiting(
+async def _settle_over(client: PrefectClient, run: FlowRun, records: Sequence[Record]) -> list[str]:
+    words = []
+    for record in records:
+        words.append(await asyncio.to_thread(record_wish, record, run))
+    await dress(client, run.id, (), held=False, name=own_name(run, lineage_of(run)))
+    return [word for word in words if word]
+
+
+async def _settle_waiting(client: PrefectClient, run: FlowRun, records: Sequence[Record], check: bool) -> list[str]:
+    told: list[str] = []
+    for record in records:
+        state = await asyncio.to_thread(record.refresh)
+        told += await _settle_by(client, run, record, state, check)
+    return told
+
+
+async def _settle_by(
     client: PrefectClient, run: FlowRun, record: Record, state: LineageState, check: bool
 ) -> list[str]:
     own = str(run.id)
