@@ -29,7 +29,7 @@ def test_a_refusal_is_one_sentence_in_the_state_and_in_the_log(strays, prefect_a
     )
     calls: dict[str, tuple[Any, dict[str, Any]]] = {
         "prefect-dispatch supersede digits JOB": (supervise, {"job": job}),
-        "no-such-save": (supersede, {"lineage": "digits", "job": job, "resume": "no-such-save"}),
+        "scheduler.type 'scripted' is not in this version": (supersede, {"lineage": "digits", "job": job}),
         "the job is of lineage 'digits', not of 'other'": (supersede, {"lineage": "other", "job": job}),
         "no-such-store": (supervise, {"job": job.model_copy(update={"store": "checkpoint-store/no-such-store"})}),
     }

@@ -41,6 +41,8 @@ NEEDS_NONE = {
     ("schedulers/local_launcher.py", "_start", "subprocess.DEVNULL"): "starts nothing",
     ("supervisor/beats.py", "beat", "ledger.create"): "tells that a process lives; it is missed by nobody for long",
     ("supervisor/beats.py", "beat", "ledger.remove"): "clears the sign before it away",
+    ("supervisor/beats.py", "vouch", "ledger.create"): "tells that a run waits; it is missed by nobody for long",
+    ("supervisor/beats.py", "vouch", "ledger.remove"): "clears the sign before it away",
     ("supervisor/polls.py", "note_poll", "ledger.create"): "tells people that a poll is over; nothing follows from it",
     ("supervisor/polls.py", "note_poll", "ledger.remove"): "clears an older note away",
 }

@@ -71,8 +71,9 @@ async def _supersede(lineage: str, job: JobSpec, resume: str | None, note: str) 
     carrier = flow_run_id()
     planned = await asyncio.to_thread(plan_of, resolved)
     record = open_record(resolved.record_root, lineage, SystemClock())
-    superseded: Any = await supersede_once(record, resolved, planned, resume or None, note, carrier or "")
-    state: LineageState = superseded
+    # The two type checkers disagree on what a task returns that is asked for its state.
+    superseding: Any = supersede_once(record, resolved, planned, resume or None, note, carrier or "", return_state=True)
+    state: LineageState = await (await superseding).aresult()
     over = over_already(state, await asyncio.to_thread(meant_generation, record, carrier))
     if over is not None:
         return final_state(over)

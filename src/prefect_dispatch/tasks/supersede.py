@@ -52,7 +52,7 @@ async def supersede(
         request: the flow run that asks. A try that comes after one whose reply was lost finds that it is done.
 
     Returns:
-        The lineage's state; that of a run that failed where it was refused, for which Prefect raises the error.
+        The lineage's state; where it was refused, the state of a task run that failed by that error.
     """
     try:
         state = await asyncio.to_thread(
