@@ -1,8 +1,9 @@
 """Failpoints: where a test can kill a process, right before each of its durable steps.
 
 For tests alone. ``DISPATCH_FAILPOINT=claim`` ends a process by SIGKILL when it gets there, and with ``claim:2`` when it
-gets there for the second time. ``docs/testing.md`` tells which processes the variable reaches. Unarmed, a failpoint
-costs a look at one variable of this module; the names are not even loaded, since a wrapper starts on every node.
+gets there for the second time; with ``DISPATCH_FAILPOINT_STOPS`` beside it by SIGSTOP, until somebody has it go on.
+``docs/testing.md`` tells which processes the variable reaches. Unarmed, a failpoint costs a look at one variable of
+this module; the names are not even loaded, since a wrapper starts on every node.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 POINT = "DISPATCH_FAILPOINT"
 """Where to be killed: ``NAME``, or ``NAME:K`` for the Kth time in one process."""
+STOPS = "DISPATCH_FAILPOINT_STOPS"
+"""Where it is set, the process is stopped there and not killed: a test can end somebody else just then."""
 LOG = "DISPATCH_FAILPOINT_LOG"
 """A file to which each failpoint that is reached is appended, as ``PID NAME K``."""
 
@@ -27,6 +30,7 @@ class _Armed:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._asked = environment.get(POINT, "")
+        self._signal = signal.SIGSTOP if environment.get(STOPS) else signal.SIGKILL
         self._log = environment.get(LOG, "")
         self._reached: Dict[str, int] = {}
         self._process = os.getpid()
@@ -39,7 +43,7 @@ class _Armed:
             with open(self._log, "ab", buffering=0) as log:
                 log.write(f"{self._process} {name} {times}\n".encode("ascii"))
         if self._asked and self._ask() == (name, times):
-            os.kill(self._process, signal.SIGKILL)
+            os.kill(self._process, self._signal)
 
     def _ask(self) -> Tuple[str, int]:
         from prefect_dispatch.failpoint import Failpoint
@@ -63,7 +67,7 @@ def arm(environment: Mapping[str, str]) -> None:
 
 
 def reach(name: str) -> None:
-    """Come to a durable step; the process ends here if the environment asks for it.
+    """Come to a durable step; the process ends here, or stops, if the environment asks for it.
 
     Args:
         name: a :class:`~prefect_dispatch.failpoint.Failpoint`'s value.

@@ -28,6 +28,7 @@ T = TypeVar("T")
 PATIENCE = 180.0
 POOL = "held-jobs"
 DEPLOYMENT = "held"
+_POLL = "poll_cessation(stores=sys.argv[1:], return_state=True)"
 
 # Saves once, and says by its exit code whether the person's word has reached it.
 PROGRAM = """
@@ -231,7 +232,20 @@ class Deployed:
 
 def poll(operator: Any, *stores: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """One poll in a process of its own, as the deployment starts one."""
-    return _look_once("poll_cessation(stores=sys.argv[1:], return_state=True)", operator, stores, changes)
+    return _look_once(_POLL, operator, stores, changes)
+
+
+def start_poll(operator: Any, **changes: str) -> subprocess.Popen[str]:
+    """Start such a process, and do not wait for its end."""
+    return subprocess.Popen(
+        _looking(_POLL, operator, ()),
+        cwd=operator.folder,
+        env=operator.environment(**changes),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def reconcile(operator: Any, *stores: str, **changes: str) -> subprocess.CompletedProcess[str]:
@@ -240,16 +254,20 @@ def reconcile(operator: Any, *stores: str, **changes: str) -> subprocess.Complet
     return _look_once(call, operator, stores, changes)
 
 
-def _look_once(
-    call: str, operator: Any, stores: tuple[str, ...], changes: dict[str, str]
-) -> subprocess.CompletedProcess[str]:
+def _looking(call: str, operator: Any, stores: tuple[str, ...]) -> list[str]:
     text = (
         "import asyncio, sys\n"
         "from prefect_dispatch.flows import poll_cessation, reconcile\n"
         f"print(asyncio.run({call}).message)\n"
     )
+    return [sys.executable, "-c", text, *(stores or [operator.root])]
+
+
+def _look_once(
+    call: str, operator: Any, stores: tuple[str, ...], changes: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", text, *(stores or [operator.root])],
+        _looking(call, operator, stores),
         cwd=operator.folder,
         env=operator.environment(**changes),
         capture_output=True,

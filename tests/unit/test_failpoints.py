@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 import prefect_dispatch
 from prefect_dispatch.failpoint import Failpoint
-from prefect_dispatch.failpoints import LOG, POINT
+from prefect_dispatch.failpoints import LOG, POINT, STOPS
 from support.environment import environment_without
 
 PACKAGE = Path(prefect_dispatch.__file__).parent
@@ -173,6 +174,19 @@ def test_times_are_counted_in_each_process_alone(tmp_path: Path) -> None:
         ["pin", "1"],
         ["claim", "2"],
     ]
+
+
+def test_one_that_is_to_stop_there_goes_on_when_it_is_told_to() -> None:
+    # given a process that is to be stopped where it would be killed
+    variables = {**environment_without("DISPATCH_"), POINT: "pin", STOPS: "1"}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=variables, stdout=subprocess.PIPE, text=True) as process:
+        # when it is
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        output, _ = process.communicate(timeout=60)
+    # then it has lost nothing
+    assert (process.returncode, output.split()) == (0, ["first", "child", "second"])
 
 
 @pytest.mark.parametrize("asked", ["clam", "claim:x", "Claim", "claim:1:2"])
