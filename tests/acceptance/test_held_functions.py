@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import timedelta
 
 from support.deployed import PROGRAM, patiently
 
@@ -58,6 +59,8 @@ def test_a_function_waits_as_a_process_for_the_form_and_for_the_command_line(ope
     done = operator.finish(caller)
     # then
     assert (held.state.name, held.name) == ("Paused", "digits: held, failed")
+    # Prefect would give up after an hour: a hold without an end waits for a year.
+    assert held.state.state_details.pause_timeout - held.state.timestamp > timedelta(days=360)
     assert lifted.returncode == 0, lifted.stderr
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Completed succeeded"), done.stdout

@@ -7,11 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import CarriedBy, Cessation, HoldLifted, LiftedBy, Resolution
 from prefect_dispatch.supervisor import choices
-from support.deployed import PROGRAM, patiently, poll
-
-WAITS = PROGRAM.replace(
-    "sys.exit(0 if", "import time\nopen('begun-1', 'w').close()\ntime.sleep(0 if source else 300)\nsys.exit(0 if"
-)
+from support.deployed import WAITS, patiently, poll
 
 
 def test_a_persons_stop_in_the_form_beats_a_signal_and_any_number_may_wake_a_run(another):

@@ -9,10 +9,11 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.client.schemas.objects import FlowRun
 
+from prefect_dispatch.blocks.command_signal import CommandSignal
 from prefect_dispatch.flows.poll_cessation import NAME
 from prefect_dispatch.supervisor.polls import POLL_CESSATION, last_poll
 from prefect_dispatch.tasks.held_runs import HeldRuns, delete_old_polls
-from support.deployed import patiently, poll
+from support.deployed import WAITS, patiently, poll
 
 
 async def polls() -> list[FlowRun]:
@@ -44,6 +45,37 @@ def test_a_store_that_cannot_be_used_is_told_and_old_runs_that_went_well_are_del
     assert old >= 1
     left = operator.ask(polls)
     assert {run.state.name for run in left} == {"Failed"}
+
+
+def test_the_sites_word_lifts_a_hold_and_its_run_goes_on_and_no_other_word_does(operator, deployed):
+    # given a job with a shared checkpoint that is held after a preemption, and the plan that said so beforehand
+    run = deployed.start(WAITS, shared_checkpoint=True)
+    patiently((operator.folder / "begun-1").exists, "the program to begin")
+    operator.preempt(operator.state().newest)
+    deployed.held(run)
+    hold = operator.state().hold.opened
+    assert abs(hold.until - operator.state().hold.at - timedelta(hours=24)) < timedelta(minutes=1)
+    # when the site's own command says that it runs, or nothing plain
+    for name, word in (("busy", "running"), ("vague", "maybe")):
+        operator.ask(lambda name=name, word=word: save_signal(name, word))
+        polled = poll(operator, ask=f"command-signal/{name}")
+        assert polled.stdout.strip() == "1 holds in 1 stores", polled.stdout + polled.stderr
+    # then that is in the record, and the hold stays
+    assert [each.answer for each in operator.facts("cessation")] == ["running", "unknown"]
+    assert operator.state().hold.opened.hold == hold.hold
+    # when the local signal finds nothing of it
+    operator.release()
+    patiently(lambda: "is lifted by signal" in poll(operator).stdout, "the lift")
+    # then the run goes on without anybody's answer
+    ended = deployed.reaches(run, "Completed", "Failed", "Stopped")
+    assert ended.state.name == "Completed", ended.state.message
+    (lift,) = operator.facts("hold_lifted")
+    assert (lift.hold, lift.lifted_by, lift.resolution) == (hold.hold, "signal", "run_again")
+    assert [each.n for each in operator.state().submissions] == [1, 2]
+
+
+async def save_signal(name: str, word: str) -> None:
+    await CommandSignal(command=["echo", word]).save(name, overwrite=True)
 
 
 def test_a_run_that_was_killed_before_it_had_a_form_is_woken_and_asks_again(operator, deployed):
