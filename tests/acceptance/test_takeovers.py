@@ -17,7 +17,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelled, Crashed, Running
+from prefect.states import Cancelled, Crashed, Running, Suspended
 
 from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.flows.poll_report import PollReport
@@ -193,6 +193,25 @@ def test_a_first_run_that_is_cancelled_before_it_says_that_it_carries_the_job_st
         assert f"flow run {lost.first} was cancelled" in stop.note
         assert lost.record().refresh().finished.outcome == "stopped"
         assert await lost.adopters() == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["as suspended", "after it was resumed"])
+def test_a_suspension_counts_though_a_worker_says_over_it_that_the_run_crashed(lost, goes_on):
+    async def story() -> None:
+        # given a run that a person suspends, and resumes or not; whose process dies, which its worker tells twice
+        await lost.begin()
+        states = [Suspended(timeout_seconds=300), *([Running()] if goes_on else []), Crashed(), Crashed()]
+        for state in states:
+            await lost.set(lost.first, state)
+        # when one looks, twice
+        await lost.look()
+        await lost.look()
+        # then the job waits for the person if they have not taken it back, and a run takes it over
+        assert [stop.intent for stop in lost.stops()] == ([] if goes_on else ["suspend"])
+        assert (lost.record().refresh().hold is None) is goes_on
+        assert (len(await lost.adopters()), lost.troubles) == (1, [])
 
     asyncio.run(story())
 

@@ -49,7 +49,7 @@ from prefect_dispatch.tasks.held_run import (
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, wake
 from prefect_dispatch.tasks.standing import Signs, Standing, is_silent, needs_no_process, standing_of
 from prefect_dispatch.tasks.supervise_runs import read_runs
-from prefect_dispatch.tasks.wishes import Wish, record_wish, wish_of
+from prefect_dispatch.tasks.wishes import Wish, overtaken_wish, record_wish, wish_of
 
 SEE_TO_IT_SECONDS = 20.0
 """How long a job that is to stop is seen to here; what takes longer is left to a run of its own."""
@@ -239,6 +239,9 @@ class Reconciling:
     async def _take_over(self, record: Record, run: FlowRun | None, beat: datetime | None) -> None:
         if run is not None and is_silent(run, beat, self._clock.now()):
             await self._crash(run)
+        if run is not None:
+            word = await asyncio.to_thread(record_wish, record, await overtaken_wish(self._client, run))
+            self._report.told += [word] if word else []
         if record.known.stop is not None:
             state = await self._see_to_it(record)
             if state.finished is not None:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Sequence
 from typing import Any
 
+from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.objects import FlowRun, State
 
 from prefect_dispatch.failpoints import reach
@@ -43,6 +44,19 @@ def wish_of(state: State[Any] | None) -> Wish | None:
 def is_suspended_outside(state: State[Any] | None) -> bool:
     """Whether a run was suspended or paused without one of our questions."""
     return state is not None and state.is_paused() and not is_question(state.state_details.pause_key)
+
+
+async def overtaken_wish(client: PrefectClient, run: FlowRun) -> FlowRun:
+    """A crashed run as it was before that: a worker that finds a process dead puts it over what a person has asked for.
+
+    Returns:
+        The run in the state by which something is asked for, if that was its last one before it crashed; else as it is.
+    """
+    if run.state is None or not run.state.is_crashed():
+        return run
+    states = sorted(await client.read_flow_run_states(run.id), key=lambda state: state.timestamp)
+    before = [state for state in states if not state.is_crashed()]
+    return run.model_copy(update={"state": before[-1]}) if before and wish_of(before[-1]) is not None else run
 
 
 def record_wish(record: Record, run: FlowRun) -> str:
