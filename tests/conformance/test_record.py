@@ -17,7 +17,8 @@ from prefect_dispatch.errors import (
     StoreUnreachable,
 )
 from prefect_dispatch.format.documents import FORMAT, encode
-from prefect_dispatch.model.facts import CarriedBy, Finished, Outcome, Reopened, StopRequested
+from prefect_dispatch.model.causes import Cause
+from prefect_dispatch.model.facts import CarriedBy, Finished, HoldOpened, Outcome, Reopened, StopRequested
 from prefect_dispatch.model.fold import FOLD_VERSION, fold
 from prefect_dispatch.stores.memory import MemoryStore
 from prefect_dispatch.stores.posix import PosixStore
@@ -359,18 +360,59 @@ def test_a_fact_that_was_replaced_under_us_is_noticed(make, stores):
         record.append(CarriedBy(flow_run="run"))
 
 
-def test_a_snapshot_ahead_of_its_facts_does_not_count(make, stores):
-    # given
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_record_that_lost_facts_is_damaged_and_is_not_gone_on_with(make, stores, goes_on):
+    # given a record of which an older copy was restored, while a snapshot is left of what came after that
     record = make()
     record.append(plain_opening())
-    for n in range(SNAPSHOT_EVERY - 1):
+    for n in range(58):
+        record.append(CarriedBy(flow_run=f"run-{n}"))
+    behind = make()
+    behind.refresh()
+    for n in range(58, SNAPSHOT_EVERY - 1):
         record.append(CarriedBy(flow_run=f"run-{n}"))
     for seq in range(60, SNAPSHOT_EVERY + 1):
         stores[0].ledger("record").remove(f"{seq:020d}.json")
+    if goes_on:  # as a supervisor does that has never read the rest
+        for n in range(58, SNAPSHOT_EVERY - 1):
+            behind.append(CarriedBy(flow_run=f"another-{n}"))
+    # when somebody looks anew, then it is neither the old life nor the new one that is gone on with
+    with pytest.raises(MalformedDocument, match="was made of facts that .* lacks: restore them"):
+        make().refresh()
+    # until a person has accepted the loss
+    for name in stores[0].ledger(f"fold/{FOLD_VERSION}").names():
+        stores[0].ledger(f"fold/{FOLD_VERSION}").remove(name)
+    assert make().refresh().seq == (SNAPSHOT_EVERY if goes_on else 59)
+
+
+def test_a_record_without_its_document_is_not_given_another_id(make, stores):
+    # given
+    record = make()
+    record.append(plain_opening())
+    stores[0].ledger("").remove("record.json")
     # when
-    state = make().refresh()
+    for each in (make(), record):
+        each.refresh()
+        each._id = None
+        with pytest.raises(StoreUnreachable, match=r"record\.json is not there although facts are; bring it back"):
+            each.id()
     # then
-    assert state.seq == 59
+    assert "record.json" not in stores[0].ledger("").names()
+
+
+def test_a_hold_and_a_request_put_an_open_lineage_into_the_index(make, stores):
+    # given a record root whose index was lost
+    record = make()
+    record.append(plain_opening())
+    for fact in (
+        HoldOpened(hold="h2", why="ask", cause=Cause.FAILED, stands_for="hold", restart=0),
+        StopRequested(intent="abandon", who="ada"),
+    ):
+        stores[1].ledger("open").remove("digits")
+        # when
+        record.append(fact)
+        # then whoever looks after such finds it
+        assert stores[1].ledger("open").names() == ["digits"]
 
 
 def test_reading_all_facts_of_a_record_that_has_gone_on_does_no_harm(make):

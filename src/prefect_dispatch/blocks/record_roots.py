@@ -12,6 +12,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect_dispatch.blocks.checkpoint_store import CheckpointStore
 from prefect_dispatch.errors import DispatchError, SpecError, UsageError
 from prefect_dispatch.stores.opening import is_url
+from prefect_dispatch.supervisor.places import absolute_root
 
 _SLUG = CheckpointStore.get_block_type_slug()
 
@@ -39,7 +40,7 @@ async def record_root_of(store: str) -> str:
             raise UsageError(
                 f"store {store!r} is neither a block {_SLUG}/NAME nor an absolute folder nor s3://BUCKET/PREFIX"
             )
-        return store
+        return absolute_root(store, Path("/"))
     try:
         block: Any = await CheckpointStore.aload(name)
     except ValueError:
@@ -77,7 +78,12 @@ def inline_root(job: Mapping[str, Any]) -> str | None:
     if not isinstance(store, Mapping):
         return None
     root = store.get("record_root") or store.get("root")
-    return root if isinstance(root, str) and _is_absolute(root) else None
+    if not isinstance(root, str) or not _is_absolute(root):
+        return None
+    try:
+        return absolute_root(root, Path("/"))
+    except UsageError:
+        return None  # A run that names what is no root has opened nothing.
 
 
 def _is_absolute(root: str) -> bool:

@@ -10,7 +10,7 @@ from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.errors import UsageError
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.places import absolute_root, open_record
 from prefect_dispatch.supervisor.record import Record
 
 
@@ -31,7 +31,7 @@ def record_root_of(options: argparse.Namespace) -> str:
     """
     given = options.store or os.environ.get("DISPATCH_STORE")
     if given:
-        return given if "://" in given else str(Path(given).absolute())
+        return absolute_root(given, Path.cwd())
     # Prefect takes seconds to import: only who has no other place to look pays for it.
     from prefect_dispatch.blocks import CheckpointStore
 

@@ -10,6 +10,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.logging.loggers import flow_run_logger
 
 from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.errors import LineageError
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.ending import see_to_it
@@ -35,10 +36,15 @@ async def stop_cancelled(flow: Any, flow_run: FlowRun, state: State[Any]) -> Non
     job = await resolve(JobSpec.model_validate(flow_run.parameters["job"]), Path.cwd())
     record = open_record(job.record_root, job.spec.lineage, clock)
     own = flow_run.state if flow_run.state is not None and flow_run.state.is_cancelling() else state
-    told = await asyncio.to_thread(record_wish, record, flow_run.model_copy(update={"state": own}))
+    try:
+        told = await asyncio.to_thread(record_wish, record, flow_run.model_copy(update={"state": own}))
+    except LineageError as error:
+        told = str(error)  # It comes too late; what others asked for is seen to all the same.
     if told:
         logger.info("%s", told, extra={"action": "run.cancelled"})
     after = await see_to_it(record, clock, SEE_TO_IT_SECONDS)
+    if after.opened is None:
+        return
     Announcer(record.lineage, await asyncio.to_thread(record.id)).settled(after)
     if after.finished is not None:
         logger.info("%s is %s", record.lineage, after.finished.outcome, extra={"action": "lineage.finished"})

@@ -22,7 +22,7 @@ from prefect_dispatch.schedulers.cessation import CessationSignal
 from prefect_dispatch.supervisor.assemble import supervisor_of
 from prefect_dispatch.supervisor.cessation import ask_about_holds, signal_for
 from prefect_dispatch.supervisor.clock import Clock, SystemClock
-from prefect_dispatch.supervisor.places import open_index, open_record
+from prefect_dispatch.supervisor.places import open_record, open_records
 from prefect_dispatch.supervisor.polls import POLL_CESSATION
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.events import Announcer
@@ -70,7 +70,9 @@ async def poll_cessation(
         records: list[Record] = []
         for root in roots:
             try:
-                records += [open_record(root, name, clock) for name in await asyncio.to_thread(open_index(root).names)]
+                found = await asyncio.to_thread(open_records, root, clock)
+                records += found.records
+                report.troubles += found.strangers
                 report.roots.append(root)
             except DispatchError as error:
                 # A store that only a run names which is over may be away for ever, and then nothing waits there.
@@ -81,7 +83,7 @@ async def poll_cessation(
             f"hold {each.hold} of {each.lineage} is lifted by {each.lifted_by}" for each in polled if each.lifted_by
         ]
         for record in records:
-            await _announce(record)
+            await _announce(record, report.troubles)
         away = [root for root in named if root not in report.roots]
         report.told += await held.settle(client, _finder(records, [*report.roots, *away], clock), report.troubles)
         for record in records:
@@ -127,10 +129,14 @@ def _finder(records: Sequence[Record], roots: Sequence[str], clock: Clock) -> Ca
     return find
 
 
-async def _announce(record: Record) -> None:
+async def _announce(record: Record, troubles: list[str]) -> None:
     """Tell of a hold that is lifted and that nobody has acted on yet; its run may not be there to do so."""
-    if record.known.lifted is not None:
+    if record.known.lifted is None:
+        return
+    try:
         Announcer(record.lineage, await asyncio.to_thread(record.id)).lifted(record.known.lifted)
+    except (DispatchError, OSError) as error:
+        troubles.append(f"{record.lineage}: {error}")
 
 
 async def _finish(record: Record, clock: Clock, troubles: list[str]) -> None:
@@ -144,5 +150,5 @@ async def _finish(record: Record, clock: Clock, troubles: list[str]) -> None:
             advanced = await supervisor.advance()
             if advanced.state.finished is not None or not advanced.moved:
                 return
-    except DispatchError as error:
+    except (DispatchError, OSError) as error:
         troubles.append(f"{record.lineage}: {error}")

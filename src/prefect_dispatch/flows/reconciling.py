@@ -25,7 +25,7 @@ from prefect_dispatch.supervisor.beats import BEAT_EVERY, DEAD_AFTER, last_beats
 from prefect_dispatch.supervisor.carriers import Carrier, carried_generation, carrier_of, settled_at
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.ending import see_to_it
-from prefect_dispatch.supervisor.places import open_index, open_record
+from prefect_dispatch.supervisor.places import open_record, open_records
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.adoption import (
     Vacancy,
@@ -83,9 +83,10 @@ class Reconciling:
 
     async def add(self, root: str) -> None:
         """Look after the lineages of a record root that are in its index of open ones."""
-        names = await asyncio.to_thread(open_index(root).names)
-        self._records |= {open_record(root, name, self._clock): root for name in names}
-        self._beats[root] = await asyncio.to_thread(last_beats, root)
+        found, beats = await asyncio.to_thread(open_records, root, self._clock), await asyncio.to_thread(last_beats, root)
+        self._report.troubles += found.strangers
+        self._records |= dict.fromkeys(found.records, root)
+        self._beats[root] = beats
 
     async def settle(self) -> None:
         """Do for each lineage what its run's state asks for; with one query for all runs."""

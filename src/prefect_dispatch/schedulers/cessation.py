@@ -27,6 +27,9 @@ class EndedObject:
     nodes: tuple[str, ...]
 
 
+Answer = Literal["ceased", "running", "unknown"]
+
+
 @dataclass(frozen=True)
 class CessationAnswer:
     """What a site says.
@@ -37,7 +40,7 @@ class CessationAnswer:
         detail: how it is known, for people.
     """
 
-    answer: Literal["ceased", "running", "unknown"]
+    answer: Answer
     detail: str = ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from prefect_dispatch.errors import DispatchError, Exists, SpecError
 from prefect_dispatch.format.printable import printable
@@ -15,7 +15,7 @@ from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.facts import Cessation, HoldLifted, LiftedBy
 from prefect_dispatch.model.holds import is_news, lift_without_a_person
 from prefect_dispatch.model.state import LineageState
-from prefect_dispatch.schedulers.cessation import CessationAnswer, CessationSignal, EndedObject
+from prefect_dispatch.schedulers.cessation import Answer, CessationAnswer, CessationSignal, EndedObject
 from prefect_dispatch.schedulers.registry import signal_of
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.record import Record
@@ -128,17 +128,23 @@ async def ask(signal: CessationSignal, ended: EndedObject, within: timedelta) ->
         return CessationAnswer("unknown", "no node is known that it ran on")
     try:
         async with asyncio.timeout(within.total_seconds()):
-            return await signal.ask(ended)
+            return _understood(await signal.ask(ended))
     except TimeoutError:
         return CessationAnswer("unknown", f"no answer within {within.total_seconds():g}s")
     except Exception as error:
         # It is a site's own code: whatever it raises, the holds of others are asked about.
-        return CessationAnswer("unknown", f"{type(error).__name__}: {error}")
+        return CessationAnswer("unknown", _one_line(f"{type(error).__name__}: {error}"))
 
 
-def _harmless(answer: CessationAnswer) -> CessationAnswer:
+def _understood(answer: CessationAnswer) -> CessationAnswer:
     """An answer whose words are one line of a bounded length, whatever the site's code wrote."""
-    return CessationAnswer(answer.answer, printable(" ".join(answer.detail.split()), MAX_DETAIL))
+    if answer.answer not in get_args(Answer):
+        return CessationAnswer("unknown", _one_line(f"it answered {answer.answer!r}: {answer.detail}"))
+    return CessationAnswer(answer.answer, _one_line(answer.detail))
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()), MAX_DETAIL)
 
 
 class _Poll:
@@ -176,7 +182,7 @@ class _Poll:
         signal = self._signal_of(state) if lifted is None and ended is not None and not state.hold.ceased else None
         if signal is None or ended is None:
             return Polled(lineage, hold, None, lifted)
-        answer = _harmless(await ask(signal, ended, self._within))
+        answer = await ask(signal, ended, self._within)
         return Polled(lineage, hold, answer, await self._here(lambda: self._take(hold, ended, answer)))
 
     async def _here(self, work: Callable[[], T]) -> T:

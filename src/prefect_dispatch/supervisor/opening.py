@@ -46,7 +46,7 @@ def open_lineage(
         LineageError: it is finished, or open with another spec; the text names the fields that differ.
         ReadOnlyLineage: the record holds what this version does not know.
         StoreUnreachable: the record root or the checkpoint root cannot be written, or the record that the checkpoint
-            root belongs to is not there.
+            root belongs to, or that the generation meant is in, is not there.
         UnknownFormat: the checkpoint root belongs to another record.
     """
     check_reachable(job.record_root)
@@ -64,6 +64,11 @@ def open_lineage(
             if begun is not None:
                 return begun
             continue
+        if meant is not None:
+            raise StoreUnreachable(
+                f"generation {meant} of lineage {record.lineage!r} was opened, and {record.location} holds no record; is "
+                "its file system mounted?"
+            )
         check_acceptable(job)
         _refuse_second_record(record, job)
         identity = identity_of(job)

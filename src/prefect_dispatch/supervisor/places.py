@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable, UsageError
 from prefect_dispatch.format.names import check_lineage
+from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.opening import is_url, join_root, open_store
 from prefect_dispatch.stores.port import Ledger, Store
@@ -113,6 +115,32 @@ def open_record(record_root: str, lineage: str, clock: Clock, writer: str | None
 def open_lineage_root(root: str, lineage: str) -> LineageRoot:
     """A lineage's checkpoint root."""
     return LineageRoot(open_store(join_root(check_root(root), check_lineage(lineage))))
+
+
+@dataclass(frozen=True)
+class OpenRecords:
+    """The open lineages of a record root.
+
+    Attributes:
+        records: of each that the index of open ones names.
+        strangers: what is wrong with the other names there.
+    """
+
+    records: tuple[Record, ...]
+    strangers: tuple[str, ...]
+
+
+def open_records(record_root: str, clock: Clock) -> OpenRecords:
+    """The records of a record root's open lineages, as its index names them.
+
+    Raises:
+        UsageError: the root cannot be one.
+        StoreError: the index cannot be listed.
+    """
+    names = open_index(record_root).names()
+    records = tuple(open_record(record_root, name, clock) for name in names if _is_lineage(name))
+    text = f"{record_root}/.dispatch/open/%s is no lineage's name; find out who made it, then remove it"
+    return OpenRecords(records, tuple(text % printable(name) for name in names if not _is_lineage(name)))
 
 
 def known_lineages(record_root: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import re
 from collections.abc import Iterator
@@ -23,13 +24,14 @@ from prefect_dispatch.errors import (
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import FORMAT, MAX_DOCUMENT_BYTES, decode, encode, field
 from prefect_dispatch.format.names import check_lineage, new_nonce, new_record_id
-from prefect_dispatch.model.facts import Entry, Fact, Finished, HoldOpened, Opened, Reopened
+from prefect_dispatch.model.facts import Entry, Fact, Finished, HoldOpened, Opened, Reopened, StopRequested
 from prefect_dispatch.model.fold import FOLD_VERSION, apply, fold
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.documents import create_once
 from prefect_dispatch.stores.layout import RECORD
 from prefect_dispatch.stores.port import Ledger, Store
 from prefect_dispatch.supervisor.clock import Clock
+from prefect_dispatch.supervisor.copies import copy_of
 
 SNAPSHOT_EVERY = 64
 """Facts between two snapshots of the fold; another one is taken when a hold opens."""
@@ -123,8 +125,11 @@ class Record:
             try:
                 document = decode(ledger.read("record.json"), self._place("record.json"))
             except (Absent, RootAbsent) as error:
-                if isinstance(error, RootAbsent) and self._state is not None and self._state.seq > 0:
-                    raise  # It was read before: it is away, and a probe would make an empty one in its place.
+                if self.known.seq > 0 or self._has_facts():
+                    # A probe would make an empty record in the place of one that is away.
+                    raise StoreUnreachable(
+                        f"{self._place('record.json')} is not there although facts are; bring it back"
+                    ) from error
                 self._store.probe()
                 # Before the document: from then on a folder that is not there is away, and not empty.
                 self._store.make_folder(RECORD)
@@ -134,6 +139,13 @@ class Record:
                 document = decode(ledger.read("record.json"), self._place("record.json"))
             self._id = field(document, "id", str, self._place("record.json"))
         return self._id
+
+    def _has_facts(self) -> bool:
+        try:
+            self._facts.read(_name(1))
+        except (Absent, RootAbsent):
+            return False
+        return True
 
     def refresh(self) -> LineageState:
         """Read on from where this supervisor stands, and fold.
@@ -156,6 +168,8 @@ class Record:
         if self._state is None:
             self._confirm_end(state.seq)
         # Both or neither, and only now: where reading failed on the way, the next refresh begins where this one did.
+        if self._state is None and state.opened is not None:
+            self._unreadable = self._unreadable or copy_of(state.opened, self.lineage, self.location)
         self._state = state
         if read:
             self._tail = read[-1][1]
@@ -245,12 +259,13 @@ class Record:
         try:
             if isinstance(fact, Finished):
                 self._unmark_finished()
-            if isinstance(fact, Opened | Reopened):
-                # The mark from before may have been the last generation's, which its finisher has just taken away.
+            if isinstance(fact, Opened | Reopened | HoldOpened | StopRequested):
+                # The mark from before may have been the last generation's, which its finisher has just taken away. And
+                # whoever looks after holds and requests of people finds them by it.
                 self._mark_open()
             # A hold is looked at again and again, by pollers that each begin anew.
             if state.seq % SNAPSHOT_EVERY == 0 or isinstance(fact, HoldOpened):
-                body = {"format": FORMAT, "state": state.model_dump(mode="json")}
+                body = {"format": FORMAT, "state": state.model_dump(mode="json"), "last": _digest(self._tail)}
                 reach("fold")
                 with contextlib.suppress(Exists):
                     self._snapshots.create(_name(state.seq), encode(body))
@@ -301,21 +316,29 @@ class Record:
             try:
                 document = decode(self._snapshots.read(name), self._place(f"fold/{FOLD_VERSION}/{name}"))
                 state = LineageState.model_validate(document.get("state"))
+                last = field(document, "last", str, self._place(f"fold/{FOLD_VERSION}/{name}"))
             except (DispatchError, ValidationError) as error:
                 text = "%s: snapshot %s is passed over: %s"
                 _log.warning(text, self.lineage, name, error, extra={"action": "record.snapshot_passed_over"})
                 continue
-            if _name(state.seq) == name and self._take_tail(name):
+            if _name(state.seq) == name:
+                self._tail = self._end_of_snapshot(name, last)
                 return state
         return LineageState()
 
-    def _take_tail(self, name: str) -> bool:
-        """A snapshot counts only while the fact that it ends with is there."""
+    def _end_of_snapshot(self, name: str, digest: str) -> bytes:
+        """The fact that a snapshot ends with. It was there before: without it, or with another, facts were lost."""
         try:
-            self._tail = self._facts.read(name)
+            last = self._facts.read(name)
         except Absent:
-            return False
-        return True
+            last = b""
+        if _digest(last) != digest:
+            raise MalformedDocument(
+                f"{self._place(f'fold/{FOLD_VERSION}/{name}')} was made of facts that {self._place('record')} lacks: "
+                "restore them; or, if you restored an older record and accept what that forgets, remove "
+                f"{self._place('fold')}"
+            )
+        return last
 
     def _confirm_stands(self, seq: int) -> None:
         """Find out that the last fact that was read is still there, and the same."""
@@ -373,6 +396,10 @@ class Record:
 
     def _place(self, name: str) -> str:
         return f"{self._store.location}/{name}"
+
+
+def _digest(fact: bytes) -> str:
+    return hashlib.sha256(fact).hexdigest()
 
 
 def _name(seq: int) -> str:

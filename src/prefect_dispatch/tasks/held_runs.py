@@ -88,9 +88,9 @@ class HeldRuns:
             async with slots:
                 try:
                     if run.id in over:
-                        return await _settle_over(client, run, find(lineage_of(run)))
-                    return await _settle_waiting(client, run, find(lineage_of(run)), run.id in checked)
-                except (ObjectNotFound, LineageError):
+                        return await _settle_over(client, run, find(lineage_of(run)), troubles)
+                    return await _settle_waiting(client, run, find(lineage_of(run)), run.id in checked, troubles)
+                except ObjectNotFound:
                     return []
                 except (DispatchError, httpx.HTTPError) as error:
                     troubles.append(f"flow run {run.id}: {error}")
@@ -170,19 +170,37 @@ async def _tagged(client: PrefectClient, types: list[StateType], limit: int, off
     )
 
 
-async def _settle_over(client: PrefectClient, run: FlowRun, records: Sequence[Record]) -> list[str]:
-    words = []
+async def _settle_over(
+    client: PrefectClient, run: FlowRun, records: Sequence[Record], troubles: list[str]
+) -> list[str]:
+    words: list[str] = []
+    unread: list[str] = []
     for record in records:
-        words.append(await asyncio.to_thread(record_wish, record, run))
-    await dress(client, run.id, (), held=False, name=own_name(run, lineage_of(run)))
+        try:
+            words.append(await asyncio.to_thread(record_wish, record, run))
+        except LineageError:
+            pass  # It came too late there.
+        except DispatchError as error:
+            unread.append(f"flow run {run.id}: {error}")
+    if not unread:
+        await dress(client, run.id, (), held=False, name=own_name(run, lineage_of(run)))
+    troubles += unread
     return [word for word in words if word]
 
 
-async def _settle_waiting(client: PrefectClient, run: FlowRun, records: Sequence[Record], check: bool) -> list[str]:
+async def _settle_waiting(
+    client: PrefectClient, run: FlowRun, records: Sequence[Record], check: bool, troubles: list[str]
+) -> list[str]:
     told: list[str] = []
     for record in records:
-        state = await asyncio.to_thread(record.refresh)
-        told += await _settle_by(client, run, record, state, check)
+        # Its record is in one of the stores: another one that is away hides it from nobody.
+        try:
+            state = await asyncio.to_thread(record.refresh)
+            told += await _settle_by(client, run, record, state, check)
+        except LineageError:
+            continue
+        except DispatchError as error:
+            troubles.append(f"flow run {run.id}: {error}")
     return told
 
 
@@ -193,7 +211,8 @@ async def _settle_by(
     if state.carried_by != own:
         entries = await asyncio.to_thread(record.entries)
         if carried_generation(entries, own) is not None:
-            await retire(client, run, state, entries)
+            if not await retire(client, await client.read_flow_run(run.id), state, entries):
+                return []
             who = f"{state.carried_by} carries {record.lineage}" if state.carried_by else f"{record.lineage} goes on"
             return [f"flow run {own} waits no more, {who}"]
         return []
