@@ -377,7 +377,7 @@ def test_a_record_that_lost_facts_is_damaged_and_is_not_gone_on_with(make, store
         for n in range(58, SNAPSHOT_EVERY - 1):
             behind.append(CarriedBy(flow_run=f"another-{n}"))
     # when somebody looks anew, then it is neither the old life nor the new one that is gone on with
-    with pytest.raises(MalformedDocument, match="was made of facts that .* lacks: restore them"):
+    with pytest.raises(MalformedDocument, match=r"was made of facts that .* lacks: restore them"):
         make().refresh()
     # until a person has accepted the loss
     for name in stores[0].ledger(f"fold/{FOLD_VERSION}").names():

@@ -153,6 +153,9 @@ async def test_an_error_and_a_silence_are_unknown():
         (ScriptedSignal(SchedulerError("the site is down")), "the site is down"),
         (ScriptedSignal(RuntimeError("a defect\nof the site's\x1b[31m code")), "a defect"),
         (ScriptedSignal(CEASED, takes_seconds=60), "no answer within 0.05s"),
+        (ScriptedSignal(None), "NoneType"),
+        (ScriptedSignal(CessationAnswer("gone", "all of it")), "answered 'gone': all of it"),
+        (ScriptedSignal(CessationAnswer("ceased", None)), "NoneType"),
     ):
         (polled,) = await site.poll(signal, within=timedelta(seconds=0.05))
         assert polled.answer is not None and polled.answer.answer == "unknown" and why in polled.answer.detail

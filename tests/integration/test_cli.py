@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.log_file import tail_of
 from prefect_dispatch.supervisor.opening import open_lineage
-from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.places import open_index, open_record
 from prefect_dispatch.supervisor.polls import POLL_CESSATION, note_poll
 
 
@@ -251,6 +252,15 @@ def test_status_of_all_and_of_one(lineage, capsys, tmp_path):
     assert everyone["spent"] == {"failed": 1}
     assert "g0n1r0" in one
     assert "failed" in one
+
+
+def test_status_of_all_puts_what_is_open_back_into_an_index_that_was_lost(lineage, capsys, tmp_path):
+    # given a record root that was copied without what begins with a dot
+    shutil.rmtree(tmp_path / "runs" / ".dispatch")
+    # when
+    assert main(["status", "--store", str(tmp_path / "runs")]) == 0
+    # then pollers look after it again
+    assert open_index(str(tmp_path / "runs")).names() == ["digits"]
 
 
 def test_status_says_why_a_lineage_is_held_or_how_it_ended(lineage, capsys, tmp_path):

@@ -201,6 +201,23 @@ async def test_driving_begins_and_goes_on_while_the_record_is_away(stage):
     assert len(told) == 2 and troubles == []
 
 
+async def test_who_drives_a_lineage_puts_it_into_an_index_that_was_lost(stage):
+    # given a job that runs
+    state = (await settle(stage.supervisor())).state
+    stage.scheduler.start(state.newest.object)
+    stage.index.ledger("open").remove("digits")
+    seen = []
+
+    async def after_each(advanced) -> None:
+        seen.append(stage.index.ledger("open").names())
+        stage.scheduler.end(state.newest.object, Cause.STOPPED)
+
+    # when
+    await drive(stage.supervisor(), carrier=None, after_each=after_each)
+    # then pollers see it from the beginning on, until it is over
+    assert seen[0] == ["digits"] and stage.index.ledger("open").names() == []
+
+
 async def test_a_log_tells_of_an_outage_once(stage, caplog):
     # given
     supervisor = stage.supervisor()

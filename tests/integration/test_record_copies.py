@@ -36,7 +36,7 @@ def test_nobody_stops_the_original_by_its_copy(runs, tmp_path, copy):
     # when
     root, _, lineage = copy.partition("/")
     record = look(tmp_path / root, lineage)
-    with pytest.raises(ReadOnlyLineage, match="is a copy of .*digits.*; act on that one"):
+    with pytest.raises(ReadOnlyLineage, match=r"is a copy of .*digits.*; act on that one"):
         ask_to_stop(record, who="ada", note="")
     # then the original goes on, and can be stopped
     assert look(runs).refresh().stop is None

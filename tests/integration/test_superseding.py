@@ -24,7 +24,7 @@ from prefect_dispatch.cli import see_to_end as cli_see_to_end
 from prefect_dispatch.cli.__main__ import main
 from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.cli.see_to_end import see_to_end
-from prefect_dispatch.errors import LineageError, SchedulerError
+from prefect_dispatch.errors import LineageError, SchedulerError, StoreUnreachable
 from prefect_dispatch.flows.supervise import meant_generation, over_already
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.model.causes import Cause
@@ -298,6 +298,18 @@ class TestARefusal:
         assert "submit" not in str(refused.value)
         assert not (bench.folder / "runs").exists()
         bench.open(DONE)
+
+    def test_a_generation_that_is_meant_is_not_opened_anew_where_its_record_is_away(self, bench):
+        # given who was started to go on with a generation, and a record root that is away as a whole
+        bench.open(WAITS)
+        job = bench.resolved(WAITS)
+        (bench.folder / "runs").rename(bench.folder / "away")
+        # when
+        with pytest.raises(StoreUnreachable, match="generation 0 of lineage 'digits' was opened"):
+            open_lineage(bench.record(), job, plan_of(job), meant=0)
+        # then nothing is begun
+        assert not (bench.folder / "runs").exists()
+        (bench.folder / "away").rename(bench.folder / "runs")
 
     @pytest.mark.parametrize("words", [("supersede", "digits", "new.yaml"), ("stop", "digits", "--store", "runs")])
     def test_a_lineage_whose_record_is_away(self, bench, words):

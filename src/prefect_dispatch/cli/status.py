@@ -14,7 +14,7 @@ from prefect_dispatch.model.unaccounted import name_of
 from prefect_dispatch.pictures.history import History, history_of, resumed_words
 from prefect_dispatch.pictures.tables import identity_table
 from prefect_dispatch.supervisor.assemble import root_view_of
-from prefect_dispatch.supervisor.places import known_lineages
+from prefect_dispatch.supervisor.places import known_lineages, open_index
 from prefect_dispatch.supervisor.polls import POLL_CESSATION, RECONCILE, last_poll
 
 
@@ -59,9 +59,14 @@ def run(options: argparse.Namespace) -> int:
 def _show_all(record_root: str, as_json: bool) -> int:
     summaries: list[dict[str, Any]] = []
     code = 0
+    marked = set(open_index(record_root).names())
     for lineage in known_lineages(record_root):
         try:
-            summaries.append(summarise(lineage, existing_record(record_root, lineage)[1]))
+            record, state = existing_record(record_root, lineage)
+            summaries.append(summarise(lineage, state))
+            if state.open and lineage not in marked:
+                # Pollers look at what is marked alone, and here all records are read anyway.
+                record.settle_index()
         except DispatchError as error:
             unreadable = summarise(lineage, LineageState())
             summaries.append({**unreadable, "state": "unreadable", "detail": str(error)})

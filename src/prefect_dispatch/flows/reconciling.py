@@ -83,7 +83,10 @@ class Reconciling:
 
     async def add(self, root: str) -> None:
         """Look after the lineages of a record root that are in its index of open ones."""
-        found, beats = await asyncio.to_thread(open_records, root, self._clock), await asyncio.to_thread(last_beats, root)
+        found, beats = (
+            await asyncio.to_thread(open_records, root, self._clock),
+            await asyncio.to_thread(last_beats, root),
+        )
         self._report.troubles += found.strangers
         self._records |= dict.fromkeys(found.records, root)
         self._beats[root] = beats

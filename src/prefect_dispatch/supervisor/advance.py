@@ -153,6 +153,10 @@ class Supervisor:
             except (StoreError, StoreUnreachable) as error:
                 await self._wait_until_back(error, tell)
 
+    async def settle_index(self) -> None:
+        """Have the index of open lineages say of this one what was read: by it, others find what nobody carries."""
+        await asyncio.to_thread(self._access.record.settle_index)
+
     async def entries(self) -> list[Entry]:
         """Read the whole record."""
         return await asyncio.to_thread(self._access.record.entries)
@@ -270,7 +274,7 @@ class Supervisor:
             case Finish():
                 await self._finish(state, step)
             case Done():
-                await asyncio.to_thread(self._access.record.settle_index)
+                await self.settle_index()
             case Overtaken() | NotOpened():
                 pass
 

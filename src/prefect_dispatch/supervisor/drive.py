@@ -68,6 +68,7 @@ async def drive(
         tell: told of a record that cannot be read when this begins.
     """
     over_before = _count_over(await supervisor.read(tell))
+    await supervisor.settle_index()
     while True:
         advanced = await supervisor.advance()
         state = advanced.state

@@ -66,8 +66,8 @@ def open_lineage(
             continue
         if meant is not None:
             raise StoreUnreachable(
-                f"generation {meant} of lineage {record.lineage!r} was opened, and {record.location} holds no record; is "
-                "its file system mounted?"
+                f"generation {meant} of lineage {record.lineage!r} was opened, and {record.location} holds no record; "
+                "is its file system mounted?"
             )
         check_acceptable(job)
         _refuse_second_record(record, job)
