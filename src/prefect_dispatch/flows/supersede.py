@@ -18,12 +18,13 @@ from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.tasks.naming import named, present_run, run_name
 from prefect_dispatch.tasks.supersede import supersede as supersede_once
 
 
 @flow(
     name="supersede",
-    flow_run_name="supersede-{lineage}",
+    flow_run_name=run_name,
     on_cancellation=[stop_cancelled],
     persist_result=False,
     validate_parameters=True,
@@ -55,6 +56,7 @@ async def supersede(
         UsageError: the job is of another lineage.
         LineageError: it cannot be superseded so, or somebody else was faster; the text says what to do.
     """
+    job = named(job, present_run())
     if job.lineage != lineage:
         raise UsageError(f"the job is of lineage {job.lineage!r}, not of {lineage!r}")
     resolved = await resolve(job, Path.cwd())

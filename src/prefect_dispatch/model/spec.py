@@ -23,11 +23,11 @@ from pydantic import (
 
 from prefect_dispatch.errors import SpecError, UsageError
 from prefect_dispatch.format.identity import Provider, literal_text
-from prefect_dispatch.format.names import check_lineage
 from prefect_dispatch.format.printable import shorten
 from prefect_dispatch.format.saves import SaveKind, Saves
 from prefect_dispatch.format.submission import SIGNALS, Notice
 from prefect_dispatch.model.fields import Count, Duration, PositiveDuration, Size, Text, Word
+from prefect_dispatch.model.placeholders import check_name
 from prefect_dispatch.model.recovery import Recovery
 from prefect_dispatch.model.spec_fault import describe_fault
 
@@ -165,7 +165,9 @@ class JobSpec(_SpecPart):
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_allow_fixed_fields)
 
-    lineage: Annotated[str, Field(description="Name of the line of work, 1 to 40 of a-z, 0-9 and '-'")]
+    lineage: Annotated[
+        str, Field(description="Name of the line of work, 1 to 40 of a-z, 0-9 and '-'; {date} in it is the run's day")
+    ]
     command: Annotated[
         tuple[Word, ...], Field(min_length=1, description="The program and its arguments; numbers are taken as text")
     ]
@@ -226,7 +228,7 @@ class JobSpec(_SpecPart):
     @classmethod
     def _lineage_name(cls, value: str) -> str:
         try:
-            return check_lineage(value)
+            return check_name(value)
         except UsageError as error:
             raise ValueError(str(error)) from None
 
