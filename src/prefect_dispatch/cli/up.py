@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
             say("ending; jobs that were submitted go on…")
         finally:
             serving.finish()
-    say("up has ended; prefect-dispatch up goes on")
+    say("up has ended; prefect-dispatch up takes up again what goes on")
     return 0
 
 

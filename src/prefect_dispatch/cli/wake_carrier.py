@@ -22,7 +22,7 @@ def wake_carrier(record: Record) -> int:
     """
     woken = _ask(lambda: _resuming().resume_carrier(record), "its flow run could not be woken", "resume it in the UI")
     if woken is not None and woken is _resuming().Woken.RESUMED:
-        say(f"flow run {record.known.carried_by} goes on")
+        say(f"flow run {record.known.carried_by} is resumed")
     return 0
 
 

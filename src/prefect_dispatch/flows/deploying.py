@@ -37,6 +37,7 @@ from prefect.utilities.callables import parameter_schema
 
 from prefect_dispatch.blocks import CheckpointStore, CommandSignal, LocalScheduler, SlurmScheduler
 from prefect_dispatch.errors import UsageError
+from prefect_dispatch.stores.opening import is_url
 
 DEFAULT = "default"
 """The name of the blocks that a job means which names none."""
@@ -203,6 +204,9 @@ async def _block(kind: type[Block], values: dict[str, Any]) -> Block:
         there: Block = await loading
     except ValueError:
         there = kind(**values)
+        if isinstance(there, CheckpointStore) and not is_url(there.root):
+            # A root that is not there looks to pollers like one whose file system is not mounted.
+            await asyncio.to_thread(Path(there.root).mkdir, parents=True, exist_ok=True)
         saving: Any = there.asave(DEFAULT)
         await saving
     return there

@@ -230,7 +230,7 @@ class Reconciling:
         """Its hold was lifted by somebody who could not reach Prefect."""
         why = how_lifted(await asyncio.to_thread(record.refresh))
         if await wake(self._client, run.id, why) is Woken.RESUMED:
-            self.told.append(f"{record.lineage} goes on: {why}")
+            self.told.append(f"{record.lineage} is resumed: {why}")
 
     async def _take_over(self, record: Record, run: FlowRun | None, beat: datetime | None) -> None:
         if run is not None and is_silent(run, beat, self._clock.now()):

@@ -150,12 +150,28 @@ _SAVES_SCHEMA = {
 }
 
 
+_COMMAND_SCHEMA = {
+    "title": "Command",
+    "description": "The program and its arguments",
+    # The form in the UI has a field for a text; for what may be a text or a number it wants JSON.
+    "anyOf": [
+        {"title": "words", "type": "array", "minItems": 1, "items": {"type": "string"}},
+        {
+            "title": "words and numbers, in JSON",
+            "type": "array",
+            "minItems": 1,
+            "items": {"anyOf": [{"type": "string"}, {"type": "number"}]},
+        },
+    ],
+}
+
+
 def _allow_fixed_fields(schema: dict[str, Any]) -> None:
     """Tell of the fields that have one value only, which may be written down."""
-    terminate = {"type": "object", "properties": {"mode": {"const": "terminate"}}, "required": ["mode"]}
-    fixed: dict[str, Any] = {
-        "cancelation": {**terminate, "additionalProperties": False},
-    }
+    # Not a constant that is required: the form in the UI cannot fill that in.
+    mode = {"type": "string", "enum": ["terminate"], "default": "terminate", "title": "Mode"}
+    terminate = {"type": "object", "properties": {"mode": mode}, "default": {"mode": "terminate"}}
+    fixed: dict[str, Any] = {"cancelation": {**terminate, "additionalProperties": False}}
     only = {"description": "In this version it has one value only"}
     schema["properties"].update({name: {"title": name, **field, **only} for name, field in fixed.items()})
 
@@ -169,7 +185,9 @@ class JobSpec(_SpecPart):
         str, Field(description="Name of the line of work, 1 to 40 of a-z, 0-9 and '-'; {date} in it is the run's day")
     ]
     command: Annotated[
-        tuple[Word, ...], Field(min_length=1, description="The program and its arguments; numbers are taken as text")
+        tuple[Word, ...],
+        Field(min_length=1, description="The program and its arguments; numbers are taken as text"),
+        WithJsonSchema(_COMMAND_SCHEMA),
     ]
     workdir: Annotated[Text, Field(min_length=1, description="Where it runs; relative to the spec's file")] = "."
     setup: Annotated[tuple[Text, ...], Field(description="Shell lines before the command")] = ()
@@ -270,7 +288,7 @@ class JobSpec(_SpecPart):
         for name, what in _NOT_YET.items():
             if name in value:
                 raise ValueError(f"{name}: this version does not have {what}; take {name!r} out of the spec")
-        if value.get("cancelation", {"mode": "terminate"}) != {"mode": "terminate"}:
+        if value.get("cancelation") not in (None, {}, {"mode": "terminate"}):
             raise ValueError(f"cancelation {value['cancelation']!r} is not in this version; use {{mode: terminate}}")
         return {name: entry for name, entry in value.items() if name not in _FIXED_FIELDS}
 

@@ -168,7 +168,7 @@ async def _settle_waiting(
         entries = await asyncio.to_thread(record.entries)
         if carried_generation(entries, own) is not None:
             await retire(client, run, state, entries)
-            who = f"{state.carried_by} carries {record.lineage}" if state.carried_by else f"{record.lineage} goes on"
+            who = f"{state.carried_by} carries {record.lineage}" if state.carried_by else f"{record.lineage} is resumed"
             return [f"flow run {own} waits no more, {who}"]
         return []
     if state.hold is None:
@@ -177,7 +177,7 @@ async def _settle_waiting(
         why = "its form was missing; it asks again"
     else:
         return []
-    return [f"{record.lineage} goes on: {why}"] if await wake(client, run.id, why) is Woken.RESUMED else []
+    return [f"{record.lineage} is resumed: {why}"] if await wake(client, run.id, why) is Woken.RESUMED else []
 
 
 def _waited(run: FlowRun, now: datetime) -> timedelta:

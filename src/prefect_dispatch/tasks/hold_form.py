@@ -22,6 +22,10 @@ MOST_SAVES = 50
 """How many saves the form offers, the newest. Older ones can be named on the command line."""
 MOST_NOTE = 1000
 MOST_NAME = 100
+_CHOICES = (
+    "Run again: the job is started once more, from its newest save. Continue from: from that save, as if later ones were "
+    "not there. Start from scratch: without any save. Nothing happens before you choose."
+)
 _WORDS = {RUN_AGAIN: Resolution.RUN_AGAIN, STOP: Resolution.STOP, SCRATCH: Resolution.FROM_SCRATCH}
 
 
@@ -59,7 +63,7 @@ def form_of(publications: Sequence[Publication]) -> type[RunInput]:
             choices,
             Field(
                 title="What is to happen",
-                description="Run again: by the rule, from the newest save. Nothing happens before you choose.",
+                description=_CHOICES,
             ),
         ),
         note=(str, Field(default="", title="Note", description="Why, for the record", max_length=MOST_NOTE)),
