@@ -23,6 +23,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, TaskRun
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.model.state import LineageState, SubmissionState
 from prefect_dispatch.schedulers.local import LocalScheduler
@@ -233,6 +234,10 @@ class Operator:
         root = open_lineage_root(self.root, self.lineage)
         until(lambda: any(each.epoch.submission == n for each in root.publications()))
         return running
+
+    def publications(self) -> list[Publication]:
+        """The saves that are published, in order."""
+        return open_lineage_root(self.root, self.lineage).publications()
 
     def preempt(self, submission: SubmissionState) -> None:
         assert submission.object is not None

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -124,18 +124,19 @@ class Person:
 
     def fill(self, label: str, value: str, within: str = "") -> None:
         """Type into the field of a form."""
-        field = self.find(f"{within}{field_of(label)}//textarea")
+        self.type_into(f"{within}{field_of(label)}//textarea", value)
+
+    def type_into(self, path: str, value: str) -> None:
+        """Type into what an XPath names, in the place of what is there."""
+        field = self.find(path)
         field.clear()
         field.send_keys(value)
 
     def choose(self, label: str, value: str, within: str = "") -> None:
         """Choose one of a field's values."""
-        from selenium.webdriver.common.keys import Keys
+        from selenium.webdriver.support.select import Select
 
-        self.click(f"{within}{field_of(label)}//*[contains(@class, 'p-select')]//button")
-        self.click(f"//*[@role='option' or contains(@class, 'p-select-option')][normalize-space()='{value}']")
-        with suppress(Exception):
-            self._driver.switch_to.active_element.send_keys(Keys.TAB)
+        Select(self.find(f"{within}{field_of(label)}//select")).select_by_visible_text(value)
 
     def picture(self, name: str, of: str = "") -> None:
         """Keep what is seen, or one part of it, where pictures are asked for."""
@@ -146,15 +147,6 @@ class Person:
         place = str(Path(folder) / f"{name}.png")
         seen = self.find(of) if of else self._driver
         assert seen.screenshot(place) if of else seen.save_screenshot(place)
-
-    def run_shown(self) -> str:
-        """The id of the flow run whose page this is."""
-
-        def look() -> str | None:
-            address: str = self._driver.current_url
-            return address.partition("/flow-run/")[2].partition("?")[0] or None
-
-        return self._until(look, "the page of a flow run")
 
     def _until(self, look: Callable[[], Any], what: str) -> Any:
         from selenium.common.exceptions import WebDriverException

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -36,6 +37,8 @@ LOOK_SECONDS = 1.0
 STEADY_SECONDS = 60.0
 """What ends sooner has failed."""
 MOST_FAILURES = 3
+DEAD_FOR = timedelta(minutes=2)
+"""How long a poller's run must have been under way to be taken for dead, on a server where others may serve too."""
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 WORKER_LOG = "prefect-worker-{}.log"
 
@@ -132,7 +135,7 @@ class _Serving:
         if not configured:
             self._begin_server()
         self._needed.enter_context(temporary_settings({PREFECT_API_URL: self._url}))
-        store, pools = asyncio.run(_serve(options, self._url, Path.cwd()))
+        store, pools = asyncio.run(_serve(options, self._url, Path.cwd(), not configured))
         for pool in pools:
             worker = _Child(f"the worker of pool {pool}", partial(_start_worker, pool, self._url))
             self._workers.append(worker)
@@ -169,7 +172,9 @@ class _Serving:
         self._needed.close()
         workers = [each.known for each in self._workers if each.known is not None]
         for worker in workers:
-            worker.send(signal.SIGTERM)  # It takes no more runs, and would wait for those that it has until they are over.
+            worker.send(
+                signal.SIGTERM
+            )  # It takes no more runs, and would wait for those that it has until they are over.
         killed: list[Known] = []
         while flows := [flow for worker in workers for flow in children_of(worker.pid)]:
             killed += end(flows, FLOW_SECONDS)
@@ -220,7 +225,7 @@ def _start_worker(pool: str, url: str) -> tuple[subprocess.Popen[bytes], Path]:
     return start_prefect(WORKER_LOG.format(pool), *words, PREFECT_API_URL=url, PREFECT_WORKER_QUERY_SECONDS=query)
 
 
-async def _serve(options: argparse.Namespace, url: str, folder: Path) -> tuple[str, tuple[str, ...]]:
+async def _serve(options: argparse.Namespace, url: str, folder: Path, alone: bool) -> tuple[str, tuple[str, ...]]:
     """Tell the server of all that is served. Returns where saves and records go, and the pools to start workers for."""
     from prefect.client.orchestration import get_client
 
@@ -239,6 +244,7 @@ async def _serve(options: argparse.Namespace, url: str, folder: Path) -> tuple[s
         served = await deploying.serve_deployments(client, folder)
         told = await deploying.make_automation(client, options.notify)
         await deploying.forget_missed(client, served.pollers)
+        await deploying.release_pollers(client, served.pollers, timedelta(0) if alone else DEAD_FOR)
         await deploying.start_reconcile(client, served)
     for note in served.notes:
         say(note)

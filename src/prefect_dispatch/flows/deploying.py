@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from uuid import UUID
 import yaml
 from prefect.blocks.core import Block
 from prefect.client.orchestration import PrefectClient
-from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
+from prefect.client.schemas.actions import DeploymentUpdate, GlobalConcurrencyLimitUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterId,
@@ -32,6 +32,7 @@ from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.schedules import Cron, Interval, Schedule
+from prefect.states import Crashed
 from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.callables import parameter_schema
 
@@ -168,6 +169,37 @@ async def forget_missed(client: PrefectClient, pollers: Sequence[UUID]) -> int:
                 continue
         deleted += len(page)
     return deleted
+
+
+async def release_pollers(client: PrefectClient, pollers: Sequence[UUID], dead_for: timedelta) -> int:
+    """Mark runs of pollers as crashed whose processes are gone: each would keep the one slot, and no other would run.
+
+    A worker that ends leaves those behind that it was about to start; and a server that is started again has forgotten
+    to whom it has given slots. Should one live all the same, two look at the same time, which any number may.
+
+    Args:
+        client: Prefect.
+        pollers: their deployments.
+        dead_for: how long a run must have been in its state.
+
+    Returns:
+        How many.
+    """
+    types = [StateType.PENDING, StateType.RUNNING]
+    chosen = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=types)))
+    released = 0
+    for poller in pollers:
+        own = DeploymentFilter(id=DeploymentFilterId(any_=[poller]))
+        runs = await client.read_flow_runs(deployment_filter=own, flow_run_filter=chosen, limit=PAGE)
+        dead = [run for run in runs if run.state and datetime.now(UTC) - run.state.timestamp >= dead_for]
+        for run in dead:
+            crashed: Any = Crashed(message="whoever was to run it has ended")
+            await client.set_flow_run_state(run.id, crashed, force=True)
+        released += len(dead)
+        limit = (await client.read_deployment(poller)).global_concurrency_limit
+        if len(dead) == len(runs) and limit is not None and limit.active_slots:
+            await client.update_global_concurrency_limit(limit.name, GlobalConcurrencyLimitUpdate(active_slots=0))
+    return released
 
 
 async def make_blocks(store: str, named: bool) -> str:

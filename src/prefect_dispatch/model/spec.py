@@ -126,30 +126,37 @@ _NOT_YET = {
 _FIXED_FIELDS = ("cancelation",)
 """Fields of a spec that have one value only in this version."""
 
-_SAVES_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "kind": {
-            "type": "string",
-            "enum": [kind.value for kind in SaveKind],
-            "default": SaveKind.EXPLICIT.value,
-            "description": "Where saves come from: the program's own publishing, a marker file, quiet, or messages",
-        },
-        "marker": {"type": "string", "description": "For kind marker: the marker's file name, such as .complete"},
-        "pattern": {"type": "string", "description": "For kind settle: a glob of the saves, such as *.pt"},
-        "settle": {
-            "type": ["string", "number"],
-            "description": "For kind settle: how long nothing may have changed, such as 30s",
-        },
-        "overwritten": {
-            "type": "boolean",
-            "default": True,
-            "description": "For kind explicit: false promises that a published save is never written into again",
-        },
-    },
+_MARKER = {"type": "string", "default": Saves().marker, "description": "The marker's file name"}
+_PATTERN = {"type": "string", "description": "A glob of the saves, such as *.pt"}
+_SETTLE = {
+    "anyOf": [{"type": "string"}, {"type": "number"}],
+    "default": "30s",
+    "description": "How long nothing may have changed",
+}
+_OVERWRITTEN = {
+    "type": "boolean",
+    "default": True,
+    "description": "Whether a published save may be written into again; it is copied then",
 }
 
 
+def _kind_schema(kind: SaveKind, required: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
+    """One kind with its own fields, so that the form sends no others."""
+    word = {"type": "string", "enum": [kind.value], "default": kind.value}
+    properties = {"kind": word, **fields}
+    needed = () if kind is SaveKind.EXPLICIT else ("kind",)
+    own = {"type": "object", "title": kind.value, "properties": properties, "additionalProperties": False}
+    return {**own, "required": [*needed, *required]} if needed or required else own
+
+
+_SAVES_SCHEMA = {
+    "anyOf": [
+        _kind_schema(SaveKind.EXPLICIT, overwritten=_OVERWRITTEN),
+        _kind_schema(SaveKind.MARKER, marker=_MARKER),
+        _kind_schema(SaveKind.SETTLE, ("pattern",), pattern=_PATTERN, settle=_SETTLE),
+        _kind_schema(SaveKind.MESSAGES),
+    ]
+}
 _COMMAND_SCHEMA = {
     "title": "Command",
     "description": "The program and its arguments",
@@ -174,6 +181,7 @@ def _allow_fixed_fields(schema: dict[str, Any]) -> None:
     fixed: dict[str, Any] = {"cancelation": {**terminate, "additionalProperties": False}}
     only = {"description": "In this version it has one value only"}
     schema["properties"].update({name: {"title": name, **field, **only} for name, field in fixed.items()})
+    schema["properties"]["saves"]["default"] = {"kind": SaveKind.EXPLICIT.value}
 
 
 class JobSpec(_SpecPart):

@@ -23,9 +23,10 @@ MOST_SAVES = 50
 MOST_NOTE = 1000
 MOST_NAME = 100
 _CHOICES = (
-    "Run again: the job is started once more, from its newest save. Continue from: from that save, as if later ones were "
-    "not there. Start from scratch: without any save. Nothing happens before you choose."
+    "Run again: from the newest save. Continue from: from that save, without the later ones. Start from scratch: "
+    "without any save."
 )
+"""Short, as is the rest of the form: in a low window the UI takes its room from the page above, which then scrolls."""
 _WORDS = {RUN_AGAIN: Resolution.RUN_AGAIN, STOP: Resolution.STOP, SCRATCH: Resolution.FROM_SCRATCH}
 
 
@@ -66,8 +67,8 @@ def form_of(publications: Sequence[Publication]) -> type[RunInput]:
                 description=_CHOICES,
             ),
         ),
-        note=(str, Field(default="", title="Note", description="Why, for the record", max_length=MOST_NOTE)),
-        name=(str, Field(default="", title="Your name", description="For the record", max_length=MOST_NAME)),
+        note=(str, Field(default="", title="Note for the record", max_length=MOST_NOTE)),
+        name=(str, Field(default="", title="Your name, for the record", max_length=MOST_NAME)),
     )
     return form
 
