@@ -30,7 +30,7 @@ OPTIONS = (
     "--lang=en",
 )
 WIDTH, HEIGHT = 1280, 1000
-PATIENCE = 90.0
+PATIENCE = 180.0
 
 
 def why_not() -> str:

@@ -172,9 +172,8 @@ class _Serving:
         self._needed.close()
         workers = [each.known for each in self._workers if each.known is not None]
         for worker in workers:
-            worker.send(
-                signal.SIGTERM
-            )  # It takes no more runs, and would wait for those that it has until they are over.
+            # It takes no more runs now, and would wait for those that it has until they are over.
+            worker.send(signal.SIGTERM)
         killed: list[Known] = []
         while flows := [flow for worker in workers for flow in children_of(worker.pid)]:
             killed += end(flows, FLOW_SECONDS)
