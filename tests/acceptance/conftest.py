@@ -83,7 +83,7 @@ class PrefectServer:
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 tied(*prefect, "server", "start", "--host", "127.0.0.1", "--port", str(self._port)),
-                env=clean_environment(PREFECT_HOME=str(self._home)),
+                env=clean_environment(PREFECT_HOME=str(self._home), PREFECT_UI_API_URL=self.url),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

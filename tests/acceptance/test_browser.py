@@ -15,6 +15,7 @@ from prefect_dispatch.blocks import CheckpointStore, LocalScheduler
 from support.browser import Person, field_of, opened, why_not
 from support.deployed import DEPLOYMENT, WORKING, patiently
 
+pytestmark = pytest.mark.timeout(600)
 MODAL = "//*[contains(concat(' ', @class, ' '), ' p-modal ')]"
 
 # Saves a step each time; its first execution works until it is taken away, the next one ends.
@@ -124,7 +125,7 @@ def test_a_held_run_is_found_read_and_resumed_with_its_form(operator, deployed, 
     person.see("Resume", "Suspended")
     person.press("Resume")
     # then the form says why, and takes no answer without a choice
-    person.see("digits is held: failed: exit 7", "g0n1r0 as failed: exit 7", "asks a person after failed")
+    person.see("is held: failed: exit 7", "g0n1r0 as failed: exit 7", "asks a person after failed")
     person.picture("held-form", of=f"{MODAL}//*[contains(@class, 'p-modal__card')]")
     person.press("Submit", within=MODAL)
     person.see("'choice' is a required property")

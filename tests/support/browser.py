@@ -30,7 +30,7 @@ OPTIONS = (
     "--lang=en",
 )
 WIDTH, HEIGHT = 1280, 1000
-PATIENCE = 180.0
+PATIENCE = 100.0
 
 
 def why_not() -> str:
@@ -119,8 +119,9 @@ class Person:
         self._until(attempt, f"a click on {path}")
 
     def press(self, text: str, within: str = "") -> None:
-        """Press a button or a link by its text."""
-        self.click(f"{within}//*[self::button or self::a or @role='tab'][normalize-space()='{text}']")
+        """Press a button, a link or a tab by its text."""
+        own = f"normalize-space()='{text}'"
+        self.click(f"{within}//*[{own} and not(.//*[{own}])]")
 
     def fill(self, label: str, value: str, within: str = "") -> None:
         """Type into the field of a form."""
