@@ -122,6 +122,7 @@ def test_a_held_run_is_found_read_and_resumed_with_its_form(operator, deployed, 
     person.see("digits: held, failed", "lineage:digits", "Suspended")
     person.picture("held-list")
     person.press("digits: held, failed")
+    person.make_high(1200)
     person.see("Resume", "Suspended")
     person.press("Resume")
     # then the form says why, and takes no answer without a choice

@@ -88,10 +88,11 @@ class Site:
         return answer.json() if answer.content else None
 
     def start(self, lineage: str, program: str) -> str:
-        """Start a run from what the form has fields for and no default. Returns its id."""
+        """Start a run from little more than what the form has no default for. Returns its id."""
         (self.folder / f"{lineage}.py").write_text(program)
         recovery = {"failed": {"action": "hold"}}
-        job = {"lineage": lineage, "command": ["python", f"{lineage}.py"], "recovery": recovery}
+        job: dict[str, Any] = {"lineage": lineage, "command": ["python", f"{lineage}.py"], "recovery": recovery}
+        job["scheduler"] = {"type": "local", "slots": 2}
         deployment = self.ask("GET", "/deployments/name/supervise/supervise")["id"]
         return str(self.ask("POST", f"/deployments/{deployment}/create_flow_run", parameters={"job": job})["id"])
 

@@ -85,10 +85,14 @@ class Person:
         self._driver = driver
         self._ui = api.removesuffix("/api")
 
-    def open(self, path: str, height: int = HEIGHT) -> None:
+    def open(self, path: str) -> None:
         """Go to a page."""
-        self._driver.set_window_size(WIDTH, height)
+        self.make_high(HEIGHT)
         self._driver.get(f"{self._ui}{path}")
+
+    def make_high(self, height: int) -> None:
+        """Give the window another height."""
+        self._driver.set_window_size(WIDTH, height)
 
     def see(self, *texts: str) -> str:
         """Wait until the page shows texts. Returns all that it shows."""
