@@ -23,6 +23,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, TaskRun
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.model.state import LineageState, SubmissionState
 from prefect_dispatch.schedulers.local import LocalScheduler
@@ -90,7 +91,7 @@ class PrefectServer:
         with (self._home / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 tied(*prefect, "server", "start", "--host", "127.0.0.1", "--port", str(self._port)),
-                env=clean_environment(PREFECT_HOME=str(self._home), **self._own),
+                env=clean_environment(PREFECT_HOME=str(self._home), PREFECT_UI_API_URL=self.url, **self._own),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -265,6 +266,10 @@ class Operator:
         root = open_lineage_root(self.root, self.lineage)
         until(lambda: any(each.epoch.submission == n for each in root.publications()))
         return running
+
+    def publications(self) -> list[Publication]:
+        """The saves that are published, in order."""
+        return open_lineage_root(self.root, self.lineage).publications()
 
     def preempt(self, submission: SubmissionState) -> None:
         assert submission.object is not None

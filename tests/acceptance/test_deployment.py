@@ -81,10 +81,10 @@ def test_the_form_takes_what_the_command_line_takes(operator):
 
 
 def test_a_run_of_the_deployment_carries_a_job_to_its_end(operator):
-    # given
+    # given a job whose lineage is that of the day, as for a schedule
     deploy(operator)
     job = {
-        "lineage": operator.lineage,
+        "lineage": "nightly-{date}",
         "command": ["python", "-c", "print('hello from a form')"],
         "workdir": str(operator.folder),
         "store": {"root": operator.root},
@@ -102,6 +102,8 @@ def test_a_run_of_the_deployment_carries_a_job_to_its_end(operator):
     prefect(operator, "worker", "start", "--pool", "local-processes", "--run-once", "--install-policy", "never")
     # then
     run = operator.flow_run(run_id)
+    operator.lineage = f"nightly-{run.expected_start_time.astimezone(UTC).date()}"
+    assert run.name == f"supervise-{operator.lineage}"
     assert run.state.type == "COMPLETED", run.state.message
     assert operator.carriers() == [run_id]
     assert operator.state().finished.outcome == "succeeded"

@@ -107,12 +107,12 @@ def test_a_run_goes_on_whoever_lifted_its_hold_and_whatever_was_killed_behind_it
     polled = poll(killed, killed.root, expired.root)
     again = poll(killed, killed.root, expired.root)
     # then
-    assert f"flow run {runs['command']} goes on" in resumed.stdout
-    assert f"killed goes on: hold {killed.facts('hold_opened')[0].hold} is lifted by ada" in polled.stdout, (
+    assert f"flow run {runs['command']} is resumed" in resumed.stdout
+    assert f"killed is resumed: hold {killed.facts('hold_opened')[0].hold} is lifted by ada" in polled.stdout, (
         polled.stderr
     )
-    assert "expired goes on: " in polled.stdout
-    assert "goes on" not in again.stdout
+    assert "expired is resumed: " in polled.stdout
+    assert "is resumed" not in again.stdout
     over = {name: benches[name][1].reaches(id, "Completed", "Failed") for name, id in runs.items()}
     assert {name: run.state.name for name, run in over.items()} == {
         "command": "Completed",

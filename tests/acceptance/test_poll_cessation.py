@@ -99,7 +99,7 @@ def test_a_run_that_was_killed_before_it_had_a_form_is_woken_and_asks_again(oper
     # when
     told = operator.ask(settle)
     # then
-    assert told == ["digits goes on: its form was missing; it asks again"]
+    assert told == ["digits is resumed: its form was missing; it asks again"]
     assert troubles == []
     hold = operator.state().hold.opened.hold
     patiently(lambda: deployed.run(run).state.state_details.pause_key == f"hold-{hold}-2", "the second question")

@@ -123,7 +123,7 @@ def test_a_signal_that_is_not_there_hinders_nothing_else(strays):
     polled = strays.poll(signal="command-signal/nosuch")
     # then
     assert "not done: signal 'command-signal/nosuch': Prefect has no block of that name" in polled
-    assert f"digits goes on: hold {strays.lineage.hold} is lifted by ann" in polled
+    assert f"digits is resumed: hold {strays.lineage.hold} is lifted by ann" in polled
     assert strays.run(run).state.is_scheduled()
 
 

@@ -194,7 +194,7 @@ def test_what_of_a_job_is_stopped_still_hears_that_it_is_to_save_and_exit(bench,
     assert state.newest.newest.ended.cause is Cause.SUSPENDED
     assert state.published == 1
     told = capsys.readouterr().out
-    assert "digits: waits for the stopped object to end; its program has 30s to save and exit" in told
+    assert "digits: waits for the job's processes to end; its program has 30s to save and exit" in told
 
 
 def children_of(pid: int) -> list[int]:
@@ -210,7 +210,7 @@ def test_who_waits_long_is_told_again_and_again(bench, capsys, monkeypatch):
     # when
     assert bench.command("suspend", "digits") == 0
     # then
-    assert capsys.readouterr().out.count("digits: still waits for the stopped object to end, after ") >= 2
+    assert capsys.readouterr().out.count("digits: still waits for the job's processes to end, after ") >= 2
 
 
 def test_a_suspended_job_that_saves_nothing_is_held_all_the_same(bench):

@@ -87,3 +87,18 @@ def test_no_text_of_a_job_becomes_markup():
     assert "<b>" not in page
     assert all(line.count("|") == 3 for line in page.splitlines() if line.startswith("|"))
     assert "| Saves | none that can be seen |" in page
+
+
+def test_what_is_too_long_for_a_cell_goes_on_in_the_next_row():
+    # given a site that answers at length
+    story = story_held({**ONE, "shared_checkpoint": True}, Cause.PREEMPTED)
+    hold = story.state.hold
+    assert hold is not None
+    detail = "node1: /opt/site/job-gone found process 4711 of user ada, which began before the end; node2: no answer"
+    story.tell(Cessation(hold=hold.opened.hold, object=object_of(1), answer="unknown", detail=detail))
+    # when
+    page = hold_page("digits", story.state, story.entries, [])
+    # then no cell is wider than the window that it is read in, and nothing is lost
+    cells = [line.split(" | ")[1].removesuffix(" |") for line in page.splitlines() if line.startswith("| ")]
+    assert max(map(len, cells)) <= 46
+    assert f"unknown: {detail}" in " ".join(cells)

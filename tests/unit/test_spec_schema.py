@@ -11,8 +11,8 @@ from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools.validation import ValidationError, validate
 
 from prefect_dispatch.flows.supervise import supervise
-from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.recovery import FIXED
+from prefect_dispatch.model.causes import Action, Cause
+from prefect_dispatch.model.recovery import FIXED, Rule
 from prefect_dispatch.model.spec import JobSpec
 
 TREE = Path(__file__).resolve().parents[2]
@@ -76,6 +76,24 @@ def test_every_cause_may_stand_beside_the_limits(schema, cause):
 def test_what_the_model_refuses_by_name_the_form_refuses(schema, fields):
     with pytest.raises(ValidationError):
         check(schema, **fields)
+
+
+def test_what_the_form_sends_for_what_nobody_has_filled_in_is_the_default(schema):
+    # given what the UI makes of the schema: a value for each field that has a default, and for each cause
+    definitions = schema["definitions"]
+    untouched = {
+        name: field["default"] for name, field in definitions["JobSpec"]["properties"].items() if "default" in field
+    }
+    rules = {cause.value: None for cause in Cause if cause not in FIXED}
+    # when
+    spec = check(schema, **{**untouched, "recovery": {**untouched["recovery"], **rules}})
+    one_rule = check(schema, recovery={**untouched["recovery"], **rules, "failed": {"action": "hold"}})
+    # then
+    assert spec == JobSpec.model_validate(BARE)
+    assert one_rule.recovery.rules == {Cause.FAILED: Rule(action=Action.HOLD)}
+    # and no field needs JSON for its texts
+    words, _ = definitions["JobSpec"]["properties"]["command"]["anyOf"]
+    assert words["items"] == {"type": "string"}
 
 
 def written_jobs() -> list:

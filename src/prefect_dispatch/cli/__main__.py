@@ -17,6 +17,8 @@ from prefect_dispatch.format.printable import printable
 
 COMMANDS = {
     "demo": "run the main job: a training that is preempted twice and ends as the same run",
+    "up": "serve jobs from Prefect's UI: a server if there is none, the deployments, and a worker; Ctrl-C ends it",
+    "down": "end the up that runs; jobs that were submitted go on, and the next up takes them up",
     "plan": "show what the rules of a job become, before anything starts",
     "submit": "open a lineage with a job, or go on with it",
     "status": "show lineages, or one",

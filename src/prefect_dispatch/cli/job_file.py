@@ -17,7 +17,9 @@ from prefect_dispatch.errors import SpecError
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.model.anchor import anchored
 from prefect_dispatch.model.job import ResolvedJob
+from prefect_dispatch.model.placeholders import fill
 from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.supervisor.clock import SystemClock
 
 MAX_BYTES = 1024 * 1024
 MOST_VALUES = 10_000
@@ -29,7 +31,8 @@ MOST_DIGITS = 100
 
 
 def read_job(path: Path) -> JobSpec:
-    """Read a job spec. Its relative places become absolute, relative to the folder of the file.
+    """Read a job spec. Its relative places become absolute, relative to the folder of the file, and a
+    ``{date}`` in its lineage today's.
 
     Raises:
         SpecError: the file cannot be read, is no YAML, or is no job spec; the text names the place.
@@ -43,7 +46,9 @@ def read_job(path: Path) -> JobSpec:
         raise SpecError(f"job {str(path)!r} is not YAML: {printable(' '.join(str(error).split()), 500)}") from None
     if _count(document, MOST_VALUES) > MOST_VALUES:
         raise SpecError(f"job {str(path)!r} has more than {MOST_VALUES} values, anchors written out; make it smaller")
-    return anchored(JobSpec.read(document, str(path)), path.absolute().parent)
+    spec = JobSpec.read(document, str(path))
+    own = spec.model_copy(update={"lineage": fill(spec.lineage, SystemClock().now(), None)})
+    return anchored(own, path.absolute().parent)
 
 
 def resolve_job(path: Path) -> ResolvedJob:

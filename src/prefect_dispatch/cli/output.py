@@ -21,6 +21,11 @@ def say(text: str) -> None:
     print(printable(text, MOST_LINE))
 
 
+def say_now(text: str) -> None:
+    """Print one line at once: what follows takes long."""
+    print(printable(text, MOST_LINE), flush=True)
+
+
 def report_faults(history: History, record: Record) -> int:
     """Print what of a root or a record could not be read. Returns the exit code: 65 if there is anything."""
     faults = [*history.faults, *([record.unreadable] if record.unreadable else [])]

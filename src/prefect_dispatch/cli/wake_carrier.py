@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from prefect_dispatch.cli.output import say
+from prefect_dispatch.cli.standing_up import running_up
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.supervisor.record import Record
 
@@ -21,7 +22,7 @@ def wake_carrier(record: Record) -> int:
     """
     woken = _ask(lambda: _resuming().resume_carrier(record), "its flow run could not be woken", "resume it in the UI")
     if woken is not None and woken is _resuming().Woken.RESUMED:
-        say(f"flow run {record.known.carried_by} goes on")
+        say(f"flow run {record.known.carried_by} is resumed")
     return 0
 
 
@@ -39,12 +40,15 @@ def _resuming() -> Any:
 
 def _ask(question: Callable[[], Coroutine[Any, Any, T]], failed: str, instead: str) -> T | None:
     """Ask Prefect, where there is a server to be asked."""
-    from prefect.settings import PREFECT_API_URL
+    from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    if not PREFECT_API_URL.value():
+    standing = running_up()
+    url = PREFECT_API_URL.value() or (standing.url if standing is not None else None)
+    if not url:
         return None
     try:
-        return asyncio.run(question())
+        with temporary_settings({PREFECT_API_URL: url}):
+            return asyncio.run(question())
     except Exception as error:
         text = printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)
         say(f"{failed} ({text}); poll_cessation does it, or {instead}")

@@ -16,6 +16,7 @@ from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.ending import see_to_it
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.tasks.events import Announcer
+from prefect_dispatch.tasks.naming import named
 from prefect_dispatch.tasks.wishes import record_wish
 
 SEE_TO_IT_SECONDS = 60.0
@@ -33,7 +34,7 @@ async def stop_cancelled(flow: Any, flow_run: FlowRun, state: State[Any]) -> Non
         state: Cancelling.
     """
     logger, clock = flow_run_logger(flow_run), SystemClock()
-    job = await resolve(JobSpec.model_validate(flow_run.parameters["job"]), Path.cwd())
+    job = await resolve(named(JobSpec.model_validate(flow_run.parameters["job"]), flow_run), Path.cwd())
     record = open_record(job.record_root, job.spec.lineage, clock)
     own = flow_run.state if flow_run.state is not None and flow_run.state.is_cancelling() else state
     try:

@@ -29,8 +29,8 @@ from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.held_runs import delete_old_polls, mark_poll, read_held_runs
 
 NAME = "poll-cessation"
-POLLS_KEPT = timedelta(days=1)
-"""How long the completed runs of this flow are kept: there is one each minute."""
+POLLS_KEPT = timedelta(hours=1)
+"""How long the completed runs of this flow are kept: one each minute, and people look for their own runs."""
 _COMMAND = f"{CommandSignal.get_block_type_slug()}/"
 MOST_STEPS = 8
 """Steps that a poll takes for a lineage whose hold ended the job; nothing of it runs, so there are two or three."""

@@ -22,7 +22,7 @@ from prefect_dispatch.tasks.held_runs import delete_old_polls, mark_poll
 from prefect_dispatch.tasks.supervise_runs import jobs_of, read_broken_runs, read_live_runs
 
 NAME = "reconcile"
-RUNS_KEPT = timedelta(days=1)
+RUNS_KEPT = timedelta(hours=1)
 """How long the completed runs of this flow are kept: there is one each minute."""
 BEATS_KEPT = timedelta(hours=1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -42,10 +42,10 @@ from prefect_dispatch.tasks.held_run import (
     dress,
     dress_as_held,
     generation_tag,
-    lineage_of,
     lineage_tag,
     own_name,
 )
+from prefect_dispatch.tasks.naming import lineage_name
 from prefect_dispatch.tasks.resuming import Woken, how_lifted, wake
 from prefect_dispatch.tasks.standing import Signs, Standing, is_silent, needs_no_process, standing_of
 from prefect_dispatch.tasks.supervise_runs import read_runs
@@ -119,7 +119,7 @@ class Reconciling:
     async def _end_if_let_go(self, run: FlowRun, root: str) -> None:
         own = str(run.id)
         try:
-            record = open_record(root, _lineage_name(run), self._clock)
+            record = open_record(root, lineage_name(run), self._clock)
             state, entries = await asyncio.to_thread(record.refresh), await asyncio.to_thread(record.entries)
             generation = carried_generation(entries, own)
             over = let_go(state, generation, own) if generation is not None else None
@@ -141,7 +141,7 @@ class Reconciling:
         await asyncio.gather(*(self._mark_if_silent(run, root) for run in suspects for root in self._beats))
 
     async def _mark_if_silent(self, run: FlowRun, root: str) -> None:
-        lineage, own = _lineage_name(run), str(run.id)
+        lineage, own = lineage_name(run), str(run.id)
         beat = self._beats[root].get((lineage, own))
         if not is_silent(run, beat, self._clock.now()):
             return
@@ -238,7 +238,7 @@ class Reconciling:
         """Its hold was lifted by somebody who could not reach Prefect."""
         why = how_lifted(await asyncio.to_thread(record.refresh))
         if await wake(self._client, run.id, why) is Woken.RESUMED:
-            self._report.told.append(f"{record.lineage} goes on: {why}")
+            self._report.told.append(f"{record.lineage} is resumed: {why}")
 
     async def _take_over(self, record: Record, run: FlowRun | None, beat: datetime | None) -> None:
         if run is not None and is_silent(run, beat, self._clock.now()):
@@ -303,12 +303,6 @@ class Reconciling:
         answer: OrchestrationResult[Any] = await self._client.set_flow_run_state(run.id, Crashed(message=message))
         if answer.status is SetStateStatus.ACCEPT:
             self._report.told.append(f"flow run {run.id} has crashed: {message}")
-
-
-def _lineage_name(run: FlowRun) -> str:
-    job = run.parameters.get("job")
-    name = job.get("lineage") if isinstance(job, Mapping) else None
-    return name if isinstance(name, str) else lineage_of(run)
 
 
 def _is_suspended(run: FlowRun) -> bool:

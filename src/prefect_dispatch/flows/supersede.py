@@ -19,13 +19,14 @@ from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.tasks.naming import named, present_run, run_name
 from prefect_dispatch.tasks.refusal import refused
 from prefect_dispatch.tasks.supersede import supersede as supersede_once
 
 
 @flow(
     name="supersede",
-    flow_run_name="supersede-{lineage}",
+    flow_run_name=run_name,
     on_cancellation=[stop_cancelled],
     persist_result=False,
     validate_parameters=True,
@@ -59,7 +60,7 @@ async def supersede(
             Failed, named ``Refused``, and says so in one line.
     """
     try:
-        return await _supersede(lineage, job, resume, note)
+        return await _supersede(lineage, named(job, present_run()), resume, note)
     except DispatchError as error:
         return refused(error)
 

@@ -14,7 +14,6 @@ import httpx
 from prefect import flow, get_run_logger, tags
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
-from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound, Pause
 from prefect.states import Cancelled, Completed, Failed
 
@@ -39,6 +38,7 @@ from prefect_dispatch.tasks.adoption import ADOPTER_TAG
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.execute import execute, retries_for
 from prefect_dispatch.tasks.held_run import dress, generation_of, generation_tag, lineage_tag
+from prefect_dispatch.tasks.naming import named, present_run, run_name
 from prefect_dispatch.tasks.refusal import refused
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_plan
@@ -51,7 +51,7 @@ _told: ContextVar[int | None] = ContextVar("told", default=None)
 
 @flow(
     name="supervise",
-    flow_run_name="supervise-{job.lineage}",
+    flow_run_name=run_name,
     on_cancellation=[stop_cancelled],
     persist_result=False,
     validate_parameters=True,
@@ -76,7 +76,7 @@ async def supervise(job: JobSpec) -> State[Any]:
         LineageError: the lineage is finished, or open with another spec; likewise.
     """
     try:
-        return await _supervise(job)
+        return await _supervise(named(job, present_run()))
     except DispatchError as error:
         return refused(error)
 
@@ -226,8 +226,7 @@ def _meaning(generation: int | None) -> Iterator[None]:
 
 def _adopted_generation() -> int | None:
     """The generation that this run was started to take over; None where it was not."""
-    context = FlowRunContext.get()
-    run = context.flow_run if context is not None else None
+    run = present_run()
     return generation_of(run) if run is not None and ADOPTER_TAG in run.tags else None
 
 
@@ -268,5 +267,5 @@ def _hold_words(state: LineageState) -> str:
 
 def flow_run_id() -> str | None:
     """The flow run that this is; None outside of one."""
-    context = FlowRunContext.get()
-    return str(context.flow_run.id) if context is not None and context.flow_run is not None else None
+    run = present_run()
+    return str(run.id) if run is not None else None

@@ -365,7 +365,7 @@ def _ending(here: _Situation) -> Step | None:
         landed = submission.landing is Landing.LANDED
         return _poll(
             here,
-            why="the stopped object to end",
+            why="the job's processes to end",
             observe=(submission,) if landed else (),
             find=() if landed else (submission,),
             stop=(submission,) if landed else (),

@@ -104,7 +104,9 @@ def _allow_causes(schema: dict[str, Any]) -> None:
     properties = schema["properties"]
     rule = properties["rules"]["additionalProperties"]
     told = {"description": "The rule for this cause, in the place of one in rules"}
-    ruled = {cause.value: {**rule, "title": cause.value, **told} for cause in Cause if cause not in FIXED}
+    # Null is "no rule of its own": a form that shows all causes sends that for those which nobody has filled in.
+    each = {"anyOf": [{"type": "null", "title": "default"}, {**rule, "title": "rule"}], "default": None, **told}
+    ruled = {cause.value: {**each, "title": cause.value} for cause in Cause if cause not in FIXED}
     schema["properties"] = {**properties, **ruled}
 
 
@@ -138,9 +140,9 @@ class Recovery(BaseModel):
         if not isinstance(value, Mapping):
             return value
         causes = {cause.value for cause in Cause}
-        rules = {name: rule for name, rule in value.items() if name in causes}
+        rules = {name: rule for name, rule in value.items() if name in causes and rule is not None}
         rest = {name: entry for name, entry in value.items() if name not in causes}
-        if rules and "rules" in rest:
+        if rules and rest.get("rules"):
             raise ValueError("recovery.rules and rules beside it cannot both be given; write each cause once")
         return {**rest, "rules": rules} if rules else rest
 

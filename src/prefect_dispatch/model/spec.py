@@ -23,11 +23,11 @@ from pydantic import (
 
 from prefect_dispatch.errors import SpecError, UsageError
 from prefect_dispatch.format.identity import Provider, literal_text
-from prefect_dispatch.format.names import check_lineage
 from prefect_dispatch.format.printable import shorten
 from prefect_dispatch.format.saves import SaveKind, Saves
 from prefect_dispatch.format.submission import SIGNALS, Notice
 from prefect_dispatch.model.fields import Count, Duration, PositiveDuration, Size, Text, Word
+from prefect_dispatch.model.placeholders import check_name
 from prefect_dispatch.model.recovery import Recovery
 from prefect_dispatch.model.spec_fault import describe_fault
 
@@ -126,38 +126,62 @@ _NOT_YET = {
 _FIXED_FIELDS = ("cancelation",)
 """Fields of a spec that have one value only in this version."""
 
+_MARKER = {"type": "string", "default": Saves().marker, "description": "The marker's file name"}
+_PATTERN = {"type": "string", "description": "A glob of the saves, such as *.pt"}
+_SETTLE = {
+    "anyOf": [{"type": "string"}, {"type": "number"}],
+    "default": "30s",
+    "description": "How long nothing may have changed",
+}
+_OVERWRITTEN = {
+    "type": "boolean",
+    "default": True,
+    "description": "Whether a published save may be written into again; it is copied then",
+}
+
+
+def _kind_schema(kind: SaveKind, required: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
+    """One kind with its own fields, so that the form sends no others."""
+    word = {"type": "string", "enum": [kind.value], "default": kind.value}
+    properties = {"kind": word, **fields}
+    needed = () if kind is SaveKind.EXPLICIT else ("kind",)
+    own = {"type": "object", "title": kind.value, "properties": properties, "additionalProperties": False}
+    return {**own, "required": [*needed, *required]} if needed or required else own
+
+
 _SAVES_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "kind": {
-            "type": "string",
-            "enum": [kind.value for kind in SaveKind],
-            "default": SaveKind.EXPLICIT.value,
-            "description": "Where saves come from: the program's own publishing, a marker file, quiet, or messages",
+    "anyOf": [
+        _kind_schema(SaveKind.EXPLICIT, overwritten=_OVERWRITTEN),
+        _kind_schema(SaveKind.MARKER, marker=_MARKER),
+        _kind_schema(SaveKind.SETTLE, ("pattern",), pattern=_PATTERN, settle=_SETTLE),
+        _kind_schema(SaveKind.MESSAGES),
+    ]
+}
+_COMMAND_SCHEMA = {
+    "title": "Command",
+    "description": "The program and its arguments",
+    # The form in the UI has a field for a text; for what may be a text or a number it wants JSON.
+    "anyOf": [
+        {"title": "words", "type": "array", "minItems": 1, "items": {"type": "string"}},
+        {
+            "title": "words and numbers, in JSON",
+            "type": "array",
+            "minItems": 1,
+            "items": {"anyOf": [{"type": "string"}, {"type": "number"}]},
         },
-        "marker": {"type": "string", "description": "For kind marker: the marker's file name, such as .complete"},
-        "pattern": {"type": "string", "description": "For kind settle: a glob of the saves, such as *.pt"},
-        "settle": {
-            "type": ["string", "number"],
-            "description": "For kind settle: how long nothing may have changed, such as 30s",
-        },
-        "overwritten": {
-            "type": "boolean",
-            "default": True,
-            "description": "For kind explicit: false promises that a published save is never written into again",
-        },
-    },
+    ],
 }
 
 
 def _allow_fixed_fields(schema: dict[str, Any]) -> None:
     """Tell of the fields that have one value only, which may be written down."""
-    terminate = {"type": "object", "properties": {"mode": {"const": "terminate"}}, "required": ["mode"]}
-    fixed: dict[str, Any] = {
-        "cancelation": {**terminate, "additionalProperties": False},
-    }
+    # Not a constant that is required: the form in the UI cannot fill that in.
+    mode = {"type": "string", "enum": ["terminate"], "default": "terminate", "title": "Mode"}
+    terminate = {"type": "object", "properties": {"mode": mode}, "default": {"mode": "terminate"}}
+    fixed: dict[str, Any] = {"cancelation": {**terminate, "additionalProperties": False}}
     only = {"description": "In this version it has one value only"}
     schema["properties"].update({name: {"title": name, **field, **only} for name, field in fixed.items()})
+    schema["properties"]["saves"]["default"] = {"kind": SaveKind.EXPLICIT.value}
 
 
 class JobSpec(_SpecPart):
@@ -165,9 +189,13 @@ class JobSpec(_SpecPart):
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_allow_fixed_fields)
 
-    lineage: Annotated[str, Field(description="Name of the line of work, 1 to 40 of a-z, 0-9 and '-'")]
+    lineage: Annotated[
+        str, Field(description="Name of the line of work, 1 to 40 of a-z, 0-9 and '-'; {date} in it is the run's day")
+    ]
     command: Annotated[
-        tuple[Word, ...], Field(min_length=1, description="The program and its arguments; numbers are taken as text")
+        tuple[Word, ...],
+        Field(min_length=1, description="The program and its arguments; numbers are taken as text"),
+        WithJsonSchema(_COMMAND_SCHEMA),
     ]
     workdir: Annotated[Text, Field(min_length=1, description="Where it runs; relative to the spec's file")] = "."
     setup: Annotated[tuple[Text, ...], Field(description="Shell lines before the command")] = ()
@@ -226,7 +254,7 @@ class JobSpec(_SpecPart):
     @classmethod
     def _lineage_name(cls, value: str) -> str:
         try:
-            return check_lineage(value)
+            return check_name(value)
         except UsageError as error:
             raise ValueError(str(error)) from None
 
@@ -268,7 +296,7 @@ class JobSpec(_SpecPart):
         for name, what in _NOT_YET.items():
             if name in value:
                 raise ValueError(f"{name}: this version does not have {what}; take {name!r} out of the spec")
-        if value.get("cancelation", {"mode": "terminate"}) != {"mode": "terminate"}:
+        if value.get("cancelation") not in (None, {}, {"mode": "terminate"}):
             raise ValueError(f"cancelation {value['cancelation']!r} is not in this version; use {{mode: terminate}}")
         return {name: entry for name, entry in value.items() if name not in _FIXED_FIELDS}
 

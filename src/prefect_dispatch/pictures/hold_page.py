@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from textwrap import wrap
 
 from prefect_dispatch.format.durations import describe_duration
 from prefect_dispatch.format.publication import Publication
@@ -15,6 +16,8 @@ from prefect_dispatch.pictures.tables import describe_rule
 
 MOST_SAVES_SHOWN = 3
 MOST_ANSWERS_SHOWN = 10
+MOST_CELL = 46
+"""The longest line for which a cell has room, in characters."""
 MOST_WHY = 300
 MOST_DETAIL = 200
 
@@ -66,9 +69,15 @@ def hold_page(
         *_answers(entries, hold),
         ("Waits until", _moment(hold.opened.until) if hold.opened.until is not None else "a person answers"),
     ]
-    table = "".join(f"| {name} | {value} |\n" for name, value in rows if value)
+    table = "".join(_row(name, value) for name, value in rows if value)
     head = f"**{lineage}** is held: {as_words(hold.opened.why, MOST_WHY)}"
     return f"{head}\n\n| Hold {hold.opened.hold} | since {_moment(hold.at)} |\n|---|---|\n{table}"
+
+
+def _row(name: str, value: str) -> str:
+    """One row, or more of them: the window that the UI shows this in cuts a long cell off."""
+    first, *rest = wrap(value, MOST_CELL)
+    return "".join([f"| {name} | {first} |\n", *(f"| | {each} |\n" for each in rest)])
 
 
 def _end_rows(state: LineageState, hold: Hold) -> list[tuple[str, str]]:
@@ -108,7 +117,7 @@ def _rule(state: LineageState, hold: Hold) -> str:
 
 
 def _save_rows(saves: Sequence[tuple[Publication, datetime | None]], hold: Hold) -> list[tuple[str, str]]:
-    """One row for each of the newest: the window that the UI shows this in cuts a long cell off."""
+    """One row for each of the newest."""
     rows = [
         (f"Save {number}", f"{save.epoch} step {save.step}{f', {_before(at, hold)}' if at is not None else ''}")
         for number, (save, at) in enumerate(saves[:MOST_SAVES_SHOWN], start=1)

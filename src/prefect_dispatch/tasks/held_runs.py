@@ -213,7 +213,7 @@ async def _settle_by(
         if carried_generation(entries, own) is not None:
             if not await retire(client, await client.read_flow_run(run.id), state, entries):
                 return []
-            who = f"{state.carried_by} carries {record.lineage}" if state.carried_by else f"{record.lineage} goes on"
+            who = f"{state.carried_by} carries {record.lineage}" if state.carried_by else f"{record.lineage} is resumed"
             return [f"flow run {own} waits no more, {who}"]
         return []
     if state.hold is None:
@@ -222,7 +222,7 @@ async def _settle_by(
         why = "its form was missing; it asks again"
     else:
         return []
-    return [f"{record.lineage} goes on: {why}"] if await wake(client, run.id, why) is Woken.RESUMED else []
+    return [f"{record.lineage} is resumed: {why}"] if await wake(client, run.id, why) is Woken.RESUMED else []
 
 
 def _waited(run: FlowRun, now: datetime) -> timedelta:

@@ -22,6 +22,11 @@ MOST_SAVES = 50
 """How many saves the form offers, the newest. Older ones can be named on the command line."""
 MOST_NOTE = 1000
 MOST_NAME = 100
+_CHOICES = (
+    "Run again: from the newest save. Continue from: from that save, without the later ones. Start from scratch: "
+    "without any save."
+)
+"""Short, as is the rest of the form: in a low window the UI takes its room from the page above, which then scrolls."""
 _WORDS = {RUN_AGAIN: Resolution.RUN_AGAIN, STOP: Resolution.STOP, SCRATCH: Resolution.FROM_SCRATCH}
 
 
@@ -63,11 +68,11 @@ def form_of(publications: Sequence[Publication], hold: str) -> type[RunInput]:
             choices,
             Field(
                 title="What is to happen",
-                description="Run again: by the rule, from the newest save. Nothing happens before you choose.",
+                description=_CHOICES,
             ),
         ),
-        note=(str, Field(default="", title="Note", description="Why, for the record", max_length=MOST_NOTE)),
-        name=(str, Field(default="", title="Your name", description="For the record", max_length=MOST_NAME)),
+        note=(str, Field(default="", title="Note for the record", max_length=MOST_NOTE)),
+        name=(str, Field(default="", title="Your name, for the record", max_length=MOST_NAME)),
         about=(
             own,
             Field(

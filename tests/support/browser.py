@@ -1,0 +1,177 @@
+"""A person in front of the Prefect UI: a real Chromium without a window, driven by its own driver.
+
+With ``DISPATCH_TESTS_PICTURES=FOLDER`` what the person sees is kept as the pictures of the documentation.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PICTURES = "DISPATCH_TESTS_PICTURES"
+PACKAGES = ("chromium", "chromium-driver")
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--lang=en",
+)
+WIDTH, HEIGHT = 1280, 1000
+PATIENCE = 100.0
+
+
+def why_not() -> str:
+    """Why there can be no browser here; empty where there is one, which is installed where that can be."""
+    if _programs() is not None:
+        return ""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return "Chromium and its driver are not installed; as root on Debian these tests install them"
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends", *PACKAGES]
+    for words in (install, ["apt-get", "-qq", "update"], install):
+        subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=280)
+        if _programs() is not None:
+            return ""
+    return f"apt-get could not install {' and '.join(PACKAGES)}"
+
+
+def _programs() -> tuple[str, str] | None:
+    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    return (browser, driver) if browser is not None and driver is not None else None
+
+
+@contextmanager
+def opened(profile: Path) -> Iterator[Any]:
+    """A browser with a profile of its own, which is nobody's."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    found = _programs()
+    assert found is not None
+    options = webdriver.ChromeOptions()
+    options.binary_location = found[0]
+    for option in (*OPTIONS, f"--user-data-dir={profile}", f"--window-size={WIDTH},{HEIGHT}"):
+        options.add_argument(option)
+    driver = webdriver.Chrome(options=options, service=Service(found[1]))
+    driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+class Person:
+    """Somebody who looks at a server's UI, clicks and types.
+
+    Args:
+        driver: the browser.
+        api: the server's API.
+    """
+
+    def __init__(self, driver: Any, api: str) -> None:
+        self._driver = driver
+        self._ui = api.removesuffix("/api")
+
+    def open(self, path: str) -> None:
+        """Go to a page."""
+        self.make_high(HEIGHT)
+        self._driver.get(f"{self._ui}{path}")
+
+    def make_high(self, height: int) -> None:
+        """Give the window another height."""
+        self._driver.set_window_size(WIDTH, height)
+
+    def see(self, *texts: str) -> str:
+        """Wait until the page shows texts. Returns all that it shows."""
+
+        def look() -> str | None:
+            shown: str = self._driver.execute_script("return document.body.innerText")
+            return shown if all(text in shown for text in texts) else None
+
+        return self._until(look, f"the page shows {texts}")
+
+    def find(self, path: str) -> Any:
+        """Wait for what an XPath names and a person can see."""
+
+        def look() -> Any:
+            return next((each for each in self._driver.find_elements("xpath", path) if each.is_displayed()), None)
+
+        return self._until(look, path)
+
+    def click(self, path: str) -> None:
+        """Click on it, as soon as nothing is before it."""
+
+        def attempt() -> bool:
+            element = self.find(path)
+            self._driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+            element.click()
+            return True
+
+        self._until(attempt, f"a click on {path}")
+
+    def press(self, text: str, within: str = "") -> None:
+        """Press a button, a link or a tab by its text."""
+        own = f"normalize-space()='{text}'"
+        self.click(f"{within}//*[{own} and not(.//*[{own}])]")
+
+    def fill(self, label: str, value: str, within: str = "") -> None:
+        """Type into the field of a form."""
+        self.type_into(f"{within}{field_of(label)}//textarea", value)
+
+    def type_into(self, path: str, value: str) -> None:
+        """Type into what an XPath names, in the place of what is there."""
+        field = self.find(path)
+        field.clear()
+        field.send_keys(value)
+
+    def choose(self, label: str, value: str, within: str = "") -> None:
+        """Choose one of a field's values."""
+        from selenium.webdriver.support.select import Select
+
+        Select(self.find(f"{within}{field_of(label)}//select")).select_by_visible_text(value)
+
+    def picture(self, name: str, of: str = "") -> None:
+        """Keep what is seen, or one part of it, where pictures are asked for."""
+        folder = os.environ.get(PICTURES)
+        if not folder:
+            return
+        time.sleep(1.0)  # What moves has come to rest: a picture is no test.
+        place = str(Path(folder) / f"{name}.png")
+        seen = self.find(of) if of else self._driver
+        assert seen.screenshot(place) if of else seen.save_screenshot(place)
+
+    def _until(self, look: Callable[[], Any], what: str) -> Any:
+        from selenium.common.exceptions import WebDriverException
+
+        give_up, last = time.monotonic() + PATIENCE, ""
+        while time.monotonic() < give_up:
+            try:
+                if found := look():
+                    return found
+            except WebDriverException as error:
+                last = str(error).partition("\n")[0]
+            time.sleep(0.2)
+        shown = self._driver.execute_script("return document.body.innerText")
+        raise AssertionError(f"not within {PATIENCE:g} s: {what}; {last}; {self._driver.current_url} shows:\n{shown}")
+
+
+def field_of(label: str) -> str:
+    """Where a field of a form is, by its label."""
+    name = f"normalize-space()='{label}' or normalize-space()='{label} (Optional)'"
+    return (
+        f"//span[contains(@class, 'schema-form-property__label')][{name}]"
+        "/ancestor::div[contains(concat(' ', @class, ' '), ' schema-form-property ')][1]"
+    )
