@@ -88,8 +88,11 @@ _BY_CODE = {
     "InvalidAccessKeyId": Meaning.DENIED,
     "SignatureDoesNotMatch": Meaning.DENIED,
     "AccessDenied": Meaning.DENIED,
+    "BadDigest": Meaning.UNANSWERED,
+    "IncompleteBody": Meaning.UNANSWERED,
     "RequestTimeout": Meaning.UNANSWERED,
     "SlowDown": Meaning.UNANSWERED,
+    "XAmzContentSHA256Mismatch": Meaning.UNANSWERED,
 }
 _BY_STATUS = {401: Meaning.DENIED, 403: Meaning.DENIED, 409: Meaning.CONFLICT, 412: Meaning.EXISTS}
 _CLOCK = "RequestTimeTooSkewed"
