@@ -163,7 +163,7 @@ def _seaweed(port: int, folder: Path) -> tuple[list[str], dict[str, str]]:
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         "-master.volumeSizeLimitMB=1024",
-        "-volume.max=20",
+        "-volume.max=40",
         "-volume.minFreeSpace=1GiB",
         "-volume.preStopSeconds=0",
         "-master.electionTimeout=1s",
