@@ -12,7 +12,7 @@ import os
 from functools import partial
 from typing import Any, Awaitable, Callable, Iterator, List, Optional, Sequence, Tuple
 
-from prefect_dispatch.errors import Absent, DispatchError, Exists, StoreError
+from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.s3_digests import Digests, prove, sha256_of
@@ -163,8 +163,6 @@ class S3Mover:
             try:
                 await move(self._bucket.access.filesystem())
                 return True
-            except DispatchError:
-                raise
             except KeyError as error:
                 # s3fs takes it for granted that an answer which is a success has them.
                 if error.args[:1] not in (("UploadId",), ("ETag",)):
