@@ -77,6 +77,8 @@ class Failure:
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
+_PART = re.compile(r"DeleteObjects request failed for key .*\(code: ([A-Za-z0-9.]{1,64})\)")
+"""What obstore says where a server's answer is a success and the deletion in it is none."""
 _BY_CODE = {
     "NoSuchKey": Meaning.ABSENT,
     "NoSuchBucket": Meaning.NO_BUCKET,
@@ -135,6 +137,9 @@ def failure_of(error: BaseException) -> Failure:
     if found is not None:
         named = _CODE.search(text)
         return _of_answer(int(found.group(1)), named.group(1) if named is not None else "")
+    part = _PART.search(text)
+    if part is not None:
+        return _of_answer(200, part.group(1))
     return Failure(Meaning.UNANSWERED, *_describe_silence(error, text))
 
 
@@ -154,7 +159,7 @@ def _of_answer(status: int, code: str) -> Failure:
         meaning = Meaning.REFUSED if 300 <= status < 500 and status not in (404, 408, 429) else Meaning.UNANSWERED
     if code == _CLOCK:
         text += "; this host's clock is wrong"
-    return Failure(meaning, text, _WHEN_FORBIDDEN if status == 403 and code in ("AccessDenied", "") else "")
+    return Failure(meaning, text, _WHEN_FORBIDDEN if code == "AccessDenied" or (status == 403 and not code) else "")
 
 
 def _describe_silence(error: BaseException, text: str) -> Tuple[str, str]:

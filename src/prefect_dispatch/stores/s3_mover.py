@@ -180,7 +180,11 @@ class S3Mover:
 
     def _run(self, works: Sequence[Tuple[int, Callable[[], Awaitable[Any]]]], progress: Progress) -> List[Any]:
         """Do all of it in s3fs' own loop, and wait here: what is reported is reported by this thread."""
-        loop = self._bucket.access.filesystem().loop
+        filesystem = self._bucket.access.filesystem()
+        loop = filesystem.loop
+        # What the client loads before its first request takes seconds on a busy machine, and nothing moves meanwhile.
+        asyncio.run_coroutine_threadsafe(filesystem.set_session(), loop).result()
+        progress.beat()
 
         async def all_of_it() -> List[Any]:
             large, small = asyncio.Semaphore(1), asyncio.Semaphore(_SMALL_AT_ONCE)
@@ -208,8 +212,8 @@ class S3Mover:
                         raise
                 if progress.stands_still_for > self._stall_seconds:
                     raise StoreError(
-                        f"{progress.words} stands still since {self._stall_seconds:g}s; whether the server at "
-                        f"{self._bucket.access.endpoint} is there is not known, try again"
+                        f"{progress.words} stands still since {self._stall_seconds:g}s; whether bucket "
+                        f"{self._bucket.name!r} at {self._bucket.access.endpoint} is there is not known, try again"
                     )
                 progress.report()
         finally:
