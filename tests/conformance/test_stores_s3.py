@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import os
 import resource
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import s3fs
 
 from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable, Unpublishable
 from prefect_dispatch.format.epoch import Epoch
@@ -18,9 +20,10 @@ from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores import s3_mover
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.s3 import S3Store
-from prefect_dispatch.stores.s3_digests import Digests, digests_of, prove
+from prefect_dispatch.stores.s3_digests import prove, sha256_of
 from prefect_dispatch.stores.s3_managed import ManagedStore
 from prefect_dispatch.stores.s3_mover import PART, part_size
+from prefect_dispatch.stores.s3_reading import Reading
 from prefect_dispatch.stores.transfer import Transfer
 from prefect_dispatch.stores.workplace import make_workplace
 from support.full_form import FULL
@@ -247,23 +250,40 @@ def test_a_disk_that_takes_no_more_at_a_restore_is_told_as_the_disks(execution, 
 def test_a_file_that_takes_long_to_be_read_here_is_no_transfer_that_stands_still(
     execution, managed: ManagedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given a machine that takes far longer for a file's digest than a transfer may stand still
+    # given a machine that takes far longer to read a file than a transfer may stand still
     root, epoch, attempt, folder = execution
-    monkeypatch.setattr(s3_mover, "_STALLED", 0.02)
-    real = s3_mover.digests_of
+    monkeypatch.setattr(s3_mover, "_STALLED", 0.05)
+    real = os.pread
 
-    def slow(descriptor: int, size: int, part: int, moving: Callable[[], None]) -> Digests | None:
-        for _ in range(15):
-            time.sleep(0.1)
-            moving()
-        return real(descriptor, size, part, moving)
+    def slow(descriptor: int, count: int, offset: int) -> bytes:
+        time.sleep(0.2)
+        return real(descriptor, min(count, 1), offset)
 
-    monkeypatch.setattr(s3_mover, "digests_of", slow)
-    (folder / "save.pt").write_bytes(b"weights")
+    monkeypatch.setattr(os, "pread", slow)
+    (folder / "save.pt").write_bytes(b"long weights")
     # when a save goes there and back, then it does
     publication = root.publish(epoch, attempt, f"exec/{attempt}/save.pt", 3)
     managed.copy(publication.path, "meta/other/resume/save.pt", root.latest().manifest.files)
-    assert Path(managed.workplace, "meta/other/resume/save.pt").read_bytes() == b"weights"
+    assert Path(managed.workplace, "meta/other/resume/save.pt").read_bytes() == b"long weights"
+
+
+def test_a_client_that_takes_long_to_load_is_no_transfer_that_stands_still(
+    execution, managed: ManagedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a machine on which the client loads far longer than a transfer may stand still
+    root, epoch, attempt, folder = execution
+    monkeypatch.setattr(s3_mover, "_STALLED", 0.05)
+    real = s3fs.S3FileSystem.set_session
+
+    async def slow(filesystem: s3fs.S3FileSystem, *arguments: object, **options: object) -> object:
+        if filesystem._s3 is None:
+            await asyncio.sleep(3)
+        return await real(filesystem, *arguments, **options)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "set_session", slow)
+    (folder / "save.pt").write_bytes(b"weights")
+    # when / then
+    assert root.publish(epoch, attempt, f"exec/{attempt}/save.pt", 3) == root.latest().publication
 
 
 def test_a_target_that_is_there_is_left_alone(execution, managed: ManagedStore) -> None:
@@ -293,16 +313,32 @@ def test_an_objects_bytes_are_proved_by_its_tag_or_by_reading_it(tmp_path: Path,
     content = bytes(range(size))
     (tmp_path / "file").write_bytes(content)
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
-    digests = digests_of(descriptor, size, 10)
-    assert digests is not None
+    reading = Reading(descriptor, size, 10, "file")
+    digests = reading.digests()
     # then the tag of the same parts proves it, and where there is another the bytes do
     assert digests.tag.endswith("-3") is (size > 20)
     assert prove(digests.tag, digests, lambda: pytest.fail("read"))
     assert prove("another", digests, lambda: [content[:3], content[3:]])
     assert not prove("another", digests, lambda: [content, b"more"])
-    # and a file that has grown or shrunk has no digests
-    assert digests_of(descriptor, size + 1, 10) is None
-    assert size == 0 or digests_of(descriptor, size - 1, 10) is None
+    assert digests.sha256 == sha256_of(descriptor) == hashlib.sha256(content).hexdigest()
+    # and of a file that has become shorter there are none
+    with pytest.raises(Absent, match="shorter"):
+        Reading(descriptor, size + 1, 10, "file").digests()
+    os.close(descriptor)
+
+
+def test_parts_that_are_tagged_in_any_order_come_to_the_same(tmp_path: Path) -> None:
+    # given the parts of a file, the last of which is tagged first, and one that nobody has taken yet
+    (tmp_path / "file").write_bytes(bytes(range(25)))
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+    reading = Reading(descriptor, 25, 10, "file")
+    taken = [reading.take(), reading.take()]
+    for part in reversed(taken):
+        assert part is not None
+        reading.tag(part)
+    # when / then
+    assert reading.digests() == Reading(descriptor, 25, 10, "file").digests()
+    assert reading.take() is None
     os.close(descriptor)
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import enum
 from contextlib import contextmanager
 
-from prefect_dispatch.errors import Absent, DispatchError, MalformedDocument, MalformedName
+from prefect_dispatch.errors import (
+    Absent,
+    DispatchError,
+    MalformedDocument,
+    MalformedError,
+    MalformedName,
+    StoreUnreachable,
+)
 from prefect_dispatch.format.completion import Completion
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import field
@@ -93,10 +100,9 @@ class _Check:
         self._counts: Dict[str, int] = {}
 
     def run(self) -> List[Fault]:
-        with self._reporting("."):
-            if self._is_unfinished():
-                self._note(".", "its preparation was not finished, and nothing was kept here yet")
-                return self._found
+        if self._is_there_and_unfinished():
+            self._note(".", "its preparation was not finished, and nothing was kept here yet")
+            return self._found
         with self._reporting(FORMAT_DOCUMENT):
             document = read_document(self._store.ledger(""), FORMAT_DOCUMENT, FORMAT_DOCUMENT)
             for name in ("record", "lineage"):
@@ -122,6 +128,13 @@ class _Check:
         self._check_publications()
         self._tell_the_rest()
         return self._found
+
+    def _is_there_and_unfinished(self) -> bool:
+        try:
+            return self._is_unfinished()
+        except MalformedError as error:
+            self._fault(".", str(error))
+            return False
 
     def _is_unfinished(self) -> bool:
         """Whether the root is as a crash before its first document leaves it. An empty folder may be anybody's."""
@@ -286,6 +299,8 @@ class _Check:
     def _reporting(self, place: str) -> Iterator[None]:
         try:
             yield
+        except StoreUnreachable:
+            raise  # That is nothing that the root has, and nobody can tell what else it has.
         except DispatchError as error:
             self._fault(place, str(error))
 

@@ -351,6 +351,10 @@ class LineageRoot:
         """Compare the root with the format: every name, every document, and what they say of one another.
 
         Never raises for what it finds. Saves that are no longer whole are notes: programs may delete their own.
+
+        Raises:
+            StoreUnreachable: the root is not there, or the credentials do not open it.
+            StoreError: the store cannot be asked at all.
         """
         from prefect_dispatch.stores.check import check_root  # For people; no execution needs it.
 

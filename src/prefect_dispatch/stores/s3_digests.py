@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Callable, Iterable, Optional
+from typing import Callable, Iterable, Sequence
 
 from prefect_dispatch.format.dataclass import dataclass
 
@@ -18,48 +18,44 @@ class Digests:
     Args:
         sha256: in hexadecimal digits.
         tag: the tag that a server gives an object which was sent in these parts, where it does not encrypt it with a
-            key of somebody else's: the md5 of the bytes, or of the parts' md5 and how many there are
-            (https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html). Empty where
-            it was not asked for.
+            key of somebody else's, see :func:`tag_of`.
     """
 
     sha256: str
     tag: str
 
 
-def digests_of(descriptor: int, size: int, part: int, moving: Callable[[], None] = lambda: None) -> Optional[Digests]:
-    """Read a file from its beginning and return its digests; None where it has another size by now.
+def sha256_of(descriptor: int, moving: Callable[[], None] = lambda: None) -> str:
+    """Read a file from its beginning to its end and return its SHA-256.
 
     Args:
         descriptor: the open file, whose position is left alone.
-        size: how many bytes it should have.
-        part: the size of the parts that it is sent in; 0 for no tag.
         moving: is called now and then while it is read.
     """
     whole = hashlib.sha256()
-    in_one = part == 0 or size < 2 * part
-    tags = [_md5()]
     offset = 0
-    while offset <= size:
-        most = _BLOCK if in_one else min(_BLOCK, part - offset % part)
-        block = os.pread(descriptor, most, offset)
-        if not block:
-            break
+    while block := os.pread(descriptor, _BLOCK, offset):
         moving()
         whole.update(block)
-        if part:
-            if not in_one and offset and offset % part == 0:
-                tags.append(_md5())
-            tags[-1].update(block)
         offset += len(block)
-    if offset != size:
-        return None
-    if not part:
-        return Digests(whole.hexdigest(), "")
-    if in_one:
-        return Digests(whole.hexdigest(), tags[0].hexdigest())
-    together = _md5(b"".join(tag.digest() for tag in tags)).hexdigest()
-    return Digests(whole.hexdigest(), f"{together}-{len(tags)}")
+    return whole.hexdigest()
+
+
+def md5_of(content: bytes) -> bytes:
+    """The MD5 of a part: no secret, but what servers compare a part with."""
+    return hashlib.md5(content, usedforsecurity=False).digest()
+
+
+def tag_of(parts: Sequence[bytes], sent_whole: bool) -> str:
+    """The tag that a server gives an object: the MD5 of its bytes, or of its parts' MD5 and how many there are.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html
+
+    Args:
+        parts: the MD5 of each part.
+        sent_whole: whether the only part was sent as the object itself.
+    """
+    return parts[0].hex() if sent_whole else f"{md5_of(b''.join(parts)).hex()}-{len(parts)}"
 
 
 def prove(tag: str, digests: Digests, read: Callable[[], Iterable[bytes]]) -> bool:
@@ -76,7 +72,3 @@ def prove(tag: str, digests: Digests, read: Callable[[], Iterable[bytes]]) -> bo
     for chunk in read():
         whole.update(chunk)
     return whole.hexdigest() == digests.sha256
-
-
-def _md5(content: bytes = b"") -> "hashlib._Hash":
-    return hashlib.md5(content, usedforsecurity=False)

@@ -12,14 +12,16 @@ import os
 from functools import partial
 from typing import Any, Awaitable, Callable, Iterator, List, Optional, Sequence, Tuple
 
-from prefect_dispatch.errors import Absent, DispatchError, Exists, StoreError
+from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
-from prefect_dispatch.stores.s3_digests import Digests, digests_of, prove
+from prefect_dispatch.stores.s3_digests import Digests, prove, sha256_of
 from prefect_dispatch.stores.s3_errors import Garbled, Meaning, failure_of
 from prefect_dispatch.stores.s3_progress import Progress
+from prefect_dispatch.stores.s3_reading import Reading
 from prefect_dispatch.stores.s3_requests import S3Requests
 from prefect_dispatch.stores.s3_tries import Tries
+from prefect_dispatch.stores.s3_upload import send
 from prefect_dispatch.stores.transfer import Direction, Report, Transfer
 
 PART = 16 * 2**20
@@ -95,31 +97,26 @@ class S3Mover:
         self._run(works, progress)
 
     async def _send(self, descriptor: int, file: SavedFile, key: str, progress: Progress) -> SavedFile:
-        part = part_size(file.size)
         loop = asyncio.get_running_loop()
-        digesting = loop.run_in_executor(None, digests_of, descriptor, file.size, part, progress.beat)
-        place = f"/proc/self/fd/{descriptor}"
+        name = file.path or "it"
+
+        def begin() -> Reading:
+            return Reading(descriptor, file.size, part_size(file.size), name, progress.beat)
+
+        reading = begin()
 
         async def put(filesystem: Any) -> None:
+            nonlocal reading
             reach("s3.send")
+            reading = begin()
             with progress.file() as callback:
-                await filesystem._put_file(
-                    place,
-                    self._address(key),
-                    callback=callback,
-                    chunksize=part,
-                    max_concurrency=_PARTS_AT_ONCE,
-                    mode="create",
-                    ContentType="application/octet-stream",
-                )
+                await send(filesystem, self._bucket.name, key, reading, callback.relative_update)
 
-        try:
-            await self._try(put, key, may_exist=True)
-        finally:
-            digests = await digesting
+        created = await self._try(put, key, may_exist=True)
+        digests = await loop.run_in_executor(None, (reading if created else begin()).digests)
         status = os.fstat(descriptor)
-        if digests is None or (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
-            raise Absent(f"{file.path or 'it'} was written to while it was sent")
+        if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
+            raise Absent(f"{name} was written to while it was sent")
         await loop.run_in_executor(None, self._prove, key, file, digests, progress)
         return SavedFile(file.path, file.size, file.mtime_ns, None, file.digest, digests.sha256)
 
@@ -158,16 +155,14 @@ class S3Mover:
             if last:
                 raise Absent(f"{file.path or 'it'} {wrong}")
 
-    async def _try(self, move: Callable[[Any], Awaitable[None]], key: str, may_exist: bool) -> None:
-        """Move a file, again where it failed and its time is not over."""
+    async def _try(self, move: Callable[[Any], Awaitable[None]], key: str, may_exist: bool) -> bool:
+        """Move a file, again where it failed and its time is not over. Answers whether that was what put it there."""
         tries = Tries(self._bucket.access)
         loop = asyncio.get_running_loop()
         while True:
             try:
                 await move(self._bucket.access.filesystem())
-                return
-            except DispatchError:
-                raise
+                return True
             except KeyError as error:
                 # s3fs takes it for granted that an answer which is a success has them.
                 if error.args[:1] not in (("UploadId",), ("ETag",)):
@@ -179,13 +174,17 @@ class S3Mover:
                     raise
                 failure = failure_of(error)
             if failure.meaning is Meaning.EXISTS and may_exist:
-                return
+                return False
             if not await loop.run_in_executor(None, tries.again, failure):
                 self._bucket.refuse(failure, key)
 
     def _run(self, works: Sequence[Tuple[int, Callable[[], Awaitable[Any]]]], progress: Progress) -> List[Any]:
         """Do all of it in s3fs' own loop, and wait here: what is reported is reported by this thread."""
-        loop = self._bucket.access.filesystem().loop
+        filesystem = self._bucket.access.filesystem()
+        loop = filesystem.loop
+        # What the client loads before its first request takes seconds on a busy machine, and nothing moves meanwhile.
+        asyncio.run_coroutine_threadsafe(filesystem.set_session(), loop).result()
+        progress.beat()
 
         async def all_of_it() -> List[Any]:
             large, small = asyncio.Semaphore(1), asyncio.Semaphore(_SMALL_AT_ONCE)
@@ -213,8 +212,8 @@ class S3Mover:
                         raise
                 if progress.stands_still_for > self._stall_seconds:
                     raise StoreError(
-                        f"{progress.words} stands still since {self._stall_seconds:g}s; whether the server at "
-                        f"{self._bucket.access.endpoint} is there is not known, try again"
+                        f"{progress.words} stands still since {self._stall_seconds:g}s; whether bucket "
+                        f"{self._bucket.name!r} at {self._bucket.access.endpoint} is there is not known, try again"
                     )
                 progress.report()
         finally:
@@ -234,16 +233,13 @@ def part_size(size: int) -> int:
 
 def _difference(place: str, file: SavedFile, moving: Callable[[], None]) -> Optional[str]:
     """How a downloaded file differs from its entry."""
-    size = os.stat(place).st_size
-    if size != file.size:
-        return f"has {size} bytes, not {file.size}"
-    if file.sha256 is None:
-        return None
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        digests = digests_of(descriptor, size, 0, moving)
+        size = os.fstat(descriptor).st_size
+        if size != file.size:
+            return f"has {size} bytes, not {file.size}"
+        if file.sha256 is None or file.sha256 == sha256_of(descriptor, moving):
+            return None
+        return "has other bytes than when it was published"
     finally:
         os.close(descriptor)
-    return (
-        None if digests is not None and digests.sha256 == file.sha256 else "has other bytes than when it was published"
-    )

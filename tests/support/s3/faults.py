@@ -136,9 +136,17 @@ class Shorten:
 def corrupt(exchange: Exchange) -> None:
     """One bit in the middle of the body is another."""
     response = exchange.forward()
-    middle = len(response.body) // 2
-    wrong = bytes([response.body[middle] ^ 1]) if response.body else b""
-    exchange.answer(response.with_body(response.body[:middle] + wrong + response.body[middle + 1 :]))
+    exchange.answer(response.with_body(_with_one_bit_wrong(response.body)))
+
+
+def corrupt_upload(exchange: Exchange) -> None:
+    """One bit in the middle of what is sent comes to the server as another."""
+    exchange.answer(exchange.forward(body=_with_one_bit_wrong(exchange.body())))
+
+
+def _with_one_bit_wrong(body: bytes) -> bytes:
+    middle = len(body) // 2
+    return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :] if body else body
 
 
 @dataclass(frozen=True)

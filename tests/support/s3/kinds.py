@@ -64,6 +64,7 @@ PASSING = (
     Kind("body shortened", _always(faults.Shorten(1)), _WITH_BODY),
     Kind("body corrupted", _always(faults.corrupt), (Operation.GET,)),
     Kind("upload broken", _always(faults.BreakUpload(1)), _UPLOADS),
+    Kind("upload corrupted", _always(faults.corrupt_upload), _UPLOADS, overcome=True),
     Kind("error in 200", _always(faults.ERROR_IN_200), (Operation.COMPLETE,)),
     Kind("error in 200 after", _always(faults.ERROR_IN_200_SERVED), (Operation.COMPLETE,)),
     Kind("login page", _always(faults.LOGIN_PAGE), (Operation.BEGIN, Operation.PART), overcome=True),

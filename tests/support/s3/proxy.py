@@ -110,9 +110,9 @@ class Exchange:
         if (self.request.header("expect") or "").lower() == "100-continue":
             self._client.socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def forward(self, request: Request | None = None) -> Response:
-        """Have the server serve the request, or another one in its place, and return what it answers."""
-        body = self.body()
+    def forward(self, request: Request | None = None, body: bytes | None = None) -> Response:
+        """Have the server serve the request, or another one or body in its place, and return what it answers."""
+        body = self.body() if body is None else body
         request = request or self.request
         if self._authority is not None:
             request = self._authority(request, body)
