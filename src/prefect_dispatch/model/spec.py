@@ -133,7 +133,8 @@ _SAVES_SCHEMA = {
             "type": "string",
             "enum": [kind.value for kind in SaveKind],
             "default": SaveKind.EXPLICIT.value,
-            "description": "Where saves come from: the program's own publishing, a marker file, quiet, or messages",
+            "description": "Where saves come from: the program's own publishing, a marker file, quiet, messages, "
+            "or the Hugging Face Trainer",
         },
         "marker": {"type": "string", "description": "For kind marker: the marker's file name, such as .complete"},
         "pattern": {"type": "string", "description": "For kind settle: a glob of the saves, such as *.pt"},
@@ -145,6 +146,11 @@ _SAVES_SCHEMA = {
             "type": "boolean",
             "default": True,
             "description": "For kind explicit: false promises that a published save is never written into again",
+        },
+        "only_model": {
+            "type": "boolean",
+            "default": False,
+            "description": "For kind huggingface: true where the Trainer saves no optimiser (save_only_model)",
         },
     },
 }
