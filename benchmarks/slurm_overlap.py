@@ -6,11 +6,11 @@
     python benchmarks/slurm_overlap.py --json               the same for a script
 
 It starts a real cluster on this machine (root, Debian; see tests/slurm_cluster), and for each case a job in it that
-ignores SIGTERM and saves four times a second, the wrapper giving it all the time it wants. Then something happens to
-the job. Slurm's word is that of its accounting: the first moment, looked for every 0.2 s (1 s with --defaults), at
-which `sacct` has an end of the run. A replacement is submitted by a supervisor that asks once a second and waits 5 s
-for a requeue of Slurm's; or Slurm itself runs the job again. Old and new go on side by side where they can, for 8 s,
-and then the node is mended.
+ignores SIGTERM and saves four times a second (once with --defaults), the wrapper giving it all the time it wants. Then
+something happens to the job. Slurm's word is that of its accounting: the first moment, looked for every 0.2 s (1 s with
+--defaults), at which `sacct` has an end of the run. A replacement is submitted by a supervisor that asks once a second
+and waits 5 s for a requeue of Slurm's; or Slurm itself runs the job again. Old and new go on side by side where they
+can, for 8 s, and then the node is mended.
 
 In each case the replacement must have resumed from the newest save that was published when it began, and whatever the
 old run published after that must not count: both are looked at, and told as faults.
@@ -42,6 +42,8 @@ SLURMS_OWN = {"KILLWAIT": "30", "SLURMDTIMEOUT": "300", "CREDEXPIRE": "120"}
 PATIENCE = {True: 1800.0, False: 300.0}
 SAMPLE = {True: 1.0, False: 0.2}
 """Seconds between two looks at the accounting: what is measured is as exact as that."""
+PAUSE = {True: 1.0, False: 0.25}
+"""Seconds between two saves: a node that is cut off for half an hour is to leave no 10,000 of them."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -58,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
         def run(name: str) -> Measured:
             folder = place / name
             folder.mkdir()
-            measured = run_trial(CASES[name], running, folder, PATIENCE[options.defaults], SAMPLE[options.defaults])
+            own = options.defaults
+            measured = run_trial(CASES[name], running, folder, PATIENCE[own], SAMPLE[own], PAUSE[own])
             print(f"{name}: {measured}", file=sys.stderr, flush=True)
             return measured
 

@@ -33,7 +33,7 @@ while True:
         beats.write(f"{time.time()} {step} {os.environ['DISPATCH_ATTEMPT']}\\n")
     if source and pathlib.Path("go").exists():
         sys.exit(0)
-    time.sleep(0.25)
+    time.sleep(float(os.environ["PAUSE"]))
 """
 PERIOD = "1h"
 """The notice period, so that it is Slurm and not the wrapper that ends the program."""
@@ -68,7 +68,7 @@ class Measured:
     faults: tuple[str, ...]
 
 
-def run_trial(case: Case, cluster: Cluster, folder: Path, patience: float, sample: float) -> Measured:
+def run_trial(case: Case, cluster: Cluster, folder: Path, patience: float, sample: float, pause: float) -> Measured:
     """Run one, to the end of its job.
 
     Args:
@@ -77,11 +77,13 @@ def run_trial(case: Case, cluster: Cluster, folder: Path, patience: float, sampl
         folder: an empty folder.
         patience: seconds within which each step of it has to come about.
         sample: seconds between two looks at the accounting.
+        pause: seconds between two saves of the job.
     """
     bench = SlurmBench(cluster, folder)
     bench.open(
         PROGRAM,
         scheduler={"partition": case.partition, "poll_interval": "1s", "restart_bound": "5s"},
+        environment={"PAUSE": str(pause)},
         checkpoint_cancelation={"mode": "notify_then_terminate", "signal": "TERM", "notify_period": PERIOD},
         **({"resources": dict(case.resources)} if case.resources else {}),
     )
