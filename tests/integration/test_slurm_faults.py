@@ -72,7 +72,7 @@ def test_commands_that_hang_or_say_what_they_should_not_fail_nothing_and_submit_
     # when every command hangs, prints garbage, half of its answer or none, or tells of somebody else's job
     for word in ("hangs", "garbage", "cut", "empty", "somebody's"):
         mood(word)
-        go_on(bench, 12 if word == "hangs" else 3)
+        go_on(bench, 7 if word == "hangs" else 2)
     # then nothing follows from it
     kinds = [entry.fact.kind for entry in bench.record.entries()[before:]]
     assert set(kinds) <= {"observed"}, kinds
@@ -107,7 +107,7 @@ def test_while_a_daemon_is_down_nothing_is_failed_and_then_it_goes_on(bench, dae
     # when the daemon is dead for a while, in which the job ends
     with bench.cluster.dead(daemon):
         (bench.folder / "go").touch()
-        go_on(bench, 15)
+        go_on(bench, 6)
         kinds = [entry.fact.kind for entry in bench.record.entries()[before:]]
         assert not {"submitting", "abandoned", "hold_opened"} & set(kinds), kinds
         assert bench.ends() in ([(1, 0, "preempted")], [(1, 0, "preempted"), (1, 1, "completed")])
