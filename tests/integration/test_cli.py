@@ -99,7 +99,7 @@ BAD_JOBS = [
     ({"secrets": {"KEY": "secret/key"}}, "secrets", "this version does not have"),
     ({"identity": {"code": "git:."}}, "identity.code git:.", "not a git repository"),
     ({"identity": {"x": "file:not there"}}, "identity.x file:not there", "No such file or directory"),
-    ({"saves": {"kind": "huggingface"}}, "huggingface", "not in this version"),
+    ({"saves": {"kind": "lightning"}}, "lightning", "not in this version"),
     ({"shared_checkpoint": 1}, "shared_checkpoint", "true"),
     ({"command": None}, "command", "missing"),
 ]

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from prefect_dispatch.format.journal import ExitReason
-from prefect_dispatch.format.submission import Notice
+from prefect_dispatch.format.submission import Notice, RestartSource
 
 WRITE_PID = """
 import os, signal, sys, time
@@ -462,3 +463,34 @@ def cpu_seconds(pid: int) -> float:
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+COUNTED = WRITE_PID + (
+    "count = []\n"
+    "signal.signal(signal.SIGTERM, lambda *_: count.append(1))\n"
+    "tell('leader')\n"
+    "give_up = time.monotonic() + 30\n"
+    "while not count and time.monotonic() < give_up: time.sleep(0.01)\n"
+    "time.sleep(1.5)\n"
+    "print('signals', len(count), flush=True)\n"
+)
+
+
+@pytest.mark.parametrize("order", ["wrapper first", "wrapper last", "wrapper alone"])
+def test_a_signal_to_all_processes_of_a_job_reaches_the_program_once(job: Any, end: Any, order: str) -> None:
+    # given a job of a scheduler that may signal all of a job's processes, as Slurm does
+    process = job.start(*python(COUNTED), restart_source=RestartSource.SLURM)
+    leader = job.pid("leader")
+    guardian = int(Path(f"/proc/{leader}/status").read_text().partition("PPid:")[2].split()[0])
+    # when it does
+    all_of_it = {
+        "wrapper first": (process.pid, guardian, leader),
+        "wrapper last": (leader, guardian, process.pid),
+        "wrapper alone": (process.pid,),
+    }
+    for pid in all_of_it[order]:
+        os.kill(pid, signal.SIGTERM)
+    # then the program has it once, and the run counts as asked to end
+    ended = end(process)
+    assert b"signals 1" in ended.stdout
+    assert ended.returncode == 195

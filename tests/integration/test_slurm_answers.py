@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -306,7 +307,7 @@ async def test_options_that_would_undo_ours_are_refused_before_anything_is_asked
     assert fake.calls("sbatch") == []
 
 
-async def test_secrets_are_in_no_command_line_and_behind_a_prefix_they_are_refused(fake, tmp_path):
+async def test_secrets_are_in_no_command_line(fake, tmp_path):
     # given
     request = replace(plain_request(tmp_path, "true"), secrets={"SECRET": "hush"})
     fake.does("sbatch", f'printf %s "$SECRET" >{fake.folder}/env; cat >{fake.folder}/script\n')
@@ -316,8 +317,81 @@ async def test_secrets_are_in_no_command_line_and_behind_a_prefix_they_are_refus
     # then
     assert (fake.folder / "env").read_text() == "hush"
     assert "hush" not in (fake.folder / "script").read_text() + fake.calls("sbatch")[0]
-    with pytest.raises(SubmitRefused, match="SECRET"):
+
+
+def in_shell(script: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", "-c", script], env={**os.environ, "HOME": str(home)}, capture_output=True, text=True)
+
+
+@pytest.fixture
+def ssh(tmp_path):
+    """An ssh that does what ssh does, one line of text for a shell on the other side, and tells of each line."""
+    ssh = tmp_path / "ssh"
+    home = tmp_path / "home"
+    home.mkdir()
+    ssh.write_text(
+        f"#!/bin/sh\nshift\nprintf '%s\\n' \"$*\" >>{tmp_path}/lines; env >>{tmp_path}/environments\n"
+        f'HOME={home}; export HOME; exec sh -c "$*"\n'
+    )
+    ssh.chmod(0o755)
+    return ssh
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_behind_a_prefix_secrets_come_through_standard_input_into_a_file_of_the_users_own(
+    fake, tmp_path, ssh, again
+):
+    # given a job with a secret, which may run again or not
+    value = "hush 'q' \"d\" $HOME\nline"
+    request = replace(
+        plain_request(tmp_path, "true", restarts_allowed=again), secrets={"SECRET": value, "OTHER": "é hush"}
+    )
+    fake.does("sbatch", f"cat >{fake.folder}/script\n")
+    fake.says("sbatch", "12")
+    kept = tmp_path / "home" / ".prefect-dispatch" / "secrets"
+    # when it is submitted behind ssh
+    scheduler = fake.scheduler(prefix=(str(ssh), "login"))
+    object = await scheduler.submit(request)
+    # then nothing but that file holds it
+    file = kept / request.token
+    assert (kept.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+    assert list(kept.iterdir()) == [file]
+    for told in ("lines", "environments"):
+        assert "hush" not in (tmp_path / told).read_text()
+    script = (fake.folder / "script").read_text()
+    assert "hush" not in script
+    # and the batch script reads it, and leaves it only where the job may run again
+    reading = script[: script.index("DISPATCH_RESTART")] + 'printf "%s|%s" "$SECRET" "$OTHER"\n'
+    for _ in range(2 if again else 1):
+        read = in_shell(reading, tmp_path / "home")
+        assert (read.returncode, read.stdout) == (0, f"{value}|é hush"), read.stderr
+    assert file.exists() == again
+    # and a stop takes it away
+    fake.says("squeue", queued(12, request.token))
+    await scheduler.stop(object, None)
+    assert not file.exists()
+    assert in_shell(reading, tmp_path / "home").returncode == 74
+
+
+async def test_secrets_that_come_only_in_part_start_no_job(fake, tmp_path):
+    # given a connection that is cut off
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\nshift\nHOME={tmp_path}; export HOME; head -c 20 | sh -c "$*"\n')
+    ssh.chmod(0o755)
+    request = replace(plain_request(tmp_path, "true"), secrets={"SECRET": "hush" * 20})
+    # when
+    with pytest.raises(SchedulerError, match="only in part"):
+        await fake.scheduler(prefix=(str(ssh), "login")).submit(request)
+    # then
+    assert fake.calls("sbatch") == []
+    assert list((tmp_path / ".prefect-dispatch" / "secrets").iterdir()) == []
+
+
+async def test_a_secret_whose_name_no_shell_sets_is_refused_behind_a_prefix(fake, tmp_path):
+    request = replace(plain_request(tmp_path, "true"), secrets={"A-B": "hush"})
+    with pytest.raises(SubmitRefused, match="A-B"):
         await fake.scheduler(prefix=("env",)).submit(request)
+    assert fake.calls("sbatch") == []
 
 
 async def test_behind_ssh_each_word_reaches_the_command_as_it_is(fake, tmp_path):

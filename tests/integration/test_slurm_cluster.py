@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -57,3 +58,22 @@ def test_a_cluster_is_shared_and_gone_once_its_users_were_killed(tmp_path):
     assert f"ds{keeper}-" not in spaces
     for user in users:
         user.stdout.close()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not FULL, reason="long; DISPATCH_TESTS=full runs it")
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_the_overlap_after_slurms_word_can_be_measured(tmp_path):
+    # when one row of the table is made
+    program = Path(__file__).resolve().parents[2] / "benchmarks" / "slurm_overlap.py"
+    made = subprocess.run(
+        [sys.executable, program, "--json", "--case", "preempt-cancel"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    # then the old processes outlived Slurm's word, and nothing followed from what they wrote
+    assert made.returncode == 0, made.stderr
+    (measured,) = json.loads(made.stdout)["cases"].values()
+    assert measured["lived"] > 1 and measured["submitted"] > measured["lived"] and measured["faults"] == []

@@ -26,9 +26,11 @@ class SaveKind(enum.Enum):
     """A save is whole when nothing of it has changed for a while; numbered from 1 within the execution."""
     MESSAGES = "messages"
     """The program says ``openjd_checkpoint_save: …``; numbered from 1 within the execution."""
+    HUGGINGFACE = "huggingface"
+    """A folder ``checkpoint-N`` of the Hugging Face Trainer is whole, by what it writes and in which order."""
 
 
-LATER_KINDS = ("huggingface", "lightning", "dcp", "orbax")
+LATER_KINDS = ("lightning", "dcp", "orbax")
 """Kinds that the design names and this version does not have yet; refused by name."""
 
 _FIELDS = {
@@ -36,6 +38,7 @@ _FIELDS = {
     SaveKind.MARKER: ("marker",),
     SaveKind.SETTLE: ("pattern", "settle"),
     SaveKind.MESSAGES: (),
+    SaveKind.HUGGINGFACE: ("only_model",),
 }
 
 
@@ -51,6 +54,7 @@ class Saves:
         settle: for ``settle``: how long nothing may have changed.
         overwritten: for ``explicit``: whether the program may write into a save after it has published it, so that a
             copy is published. False is the program's promise that it never does; then each save is published in place.
+        only_model: for ``huggingface``: whether the Trainer saves no optimiser, as with its ``save_only_model``.
     """
 
     kind: SaveKind = SaveKind.EXPLICIT
@@ -58,6 +62,7 @@ class Saves:
     pattern: str = ""
     settle: timedelta = timedelta(seconds=30)
     overwritten: bool = True
+    only_model: bool = False
 
     @classmethod
     def decode(cls, document: Mapping[str, Any]) -> Saves:
@@ -90,7 +95,8 @@ class Saves:
             _check_marker(document.get("marker", cls.marker)),
             _check_pattern(document["pattern"]) if kind is SaveKind.SETTLE else cls.pattern,
             settle,
-            _check_overwritten(document.get("overwritten", cls.overwritten)),
+            _check_boolean("overwritten", document.get("overwritten", cls.overwritten)),
+            _check_boolean("only_model", document.get("only_model", cls.only_model)),
         )
 
     def encode(self) -> Dict[str, Any]:
@@ -100,6 +106,7 @@ class Saves:
             "pattern": self.pattern,
             "settle": write_duration(self.settle),
             "overwritten": self.overwritten,
+            "only_model": self.only_model,
         }
         return {"kind": self.kind.value, **{name: values[name] for name in _FIELDS[self.kind]}}
 
@@ -120,10 +127,10 @@ def _check_pattern(pattern: Any) -> str:
     return pattern
 
 
-def _check_overwritten(overwritten: Any) -> bool:
-    if not isinstance(overwritten, bool):
-        raise UsageError(f"saves.overwritten {shorten(overwritten)} is neither true nor false; give one of them")
-    return overwritten
+def _check_boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"saves.{name} {shorten(value)} is neither true nor false; give one of them")
+    return value
 
 
 def _kinds() -> str:

@@ -28,13 +28,19 @@ from prefect_dispatch.job.processes import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, NoReturn, Optional, Sequence, Set
+    from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Set
 
 KILL_WITHIN = 10.0
 """Seconds for which it tries to end what the program left; SIGKILL takes none, a hung file system may."""
 CHILDREN_GRACE = 1.0
 """Seconds that children get after the leader's own end, so that a ``tee`` behind it can write its last lines."""
 _POLL = 0.2
+HEARD_WITHIN = 5.0
+"""A signal that came to us so many seconds before the order to send it on was one to all processes."""
+HEARD_SOON = 0.5
+"""Seconds that a signal to all processes may take from the wrapper to us."""
+_BYSTANDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+"""What would end a bystander, and is only noted."""
 
 
 class Guardian:
@@ -47,9 +53,11 @@ class Guardian:
             SIGKILL for everything. Its end is the wrapper's death.
         reports: the pipe's end for ``started PID``, ``failed ERRNO TEXT``, ``clearing``, ``ended STATUS KILLED``,
             ``gone PID…``.
+        signals_to_all: whether the wrapper's signal may be one to all processes of the job, as Slurm sends it. The
+            program has it then, and would take a second one for impatience: it gets none.
     """
 
-    def __init__(self, attempt: str, wrapper: int, orders: int, reports: int) -> None:
+    def __init__(self, attempt: str, wrapper: int, orders: int, reports: int, signals_to_all: bool = False) -> None:
         self._attempt = attempt
         self._spared = {wrapper, os.getpid()}
         self._orders = orders
@@ -57,6 +65,8 @@ class Guardian:
         self._leader = 0
         self._status: Optional[int] = None
         self._kill = False
+        self._signals_to_all = signals_to_all
+        self._heard: Dict[int, float] = {}
 
     def run(self, command: Sequence[str], environment: Dict[str, str], output: int) -> NoReturn:
         """Start the program with ``output`` as its standard output, watch it to its end, and exit."""
@@ -66,7 +76,7 @@ class Guardian:
             become_subreaper()
             # The end of the pipe, which is the wrapper's death, is nothing to a process that stands still.
             go_on_after_parent()
-            wake = _wake_on_child()
+            wake = _wake_on_signal(self._hear)
             self._start(command, environment, output)
             _let_go_of_all_but(self._orders, self._reports, *wake)
             if self._leader:
@@ -145,7 +155,22 @@ class Guardian:
             self._kill = True
             return
         for number in orders:
-            self._signal_group(number)
+            if number == signal.SIGCONT or not self._was_to_all(number):
+                self._signal_group(number)
+
+    def _hear(self, number: int, _frame: object) -> None:
+        self._heard[number] = time.monotonic()
+
+    def _was_to_all(self, number: int) -> bool:
+        """Whether a signal that the wrapper got came to us too, and so to the program, which is our child."""
+        give_up = time.monotonic() + (HEARD_SOON if self._signals_to_all else 0.0)
+        while True:
+            now = time.monotonic()
+            if now - self._heard.get(number, -HEARD_WITHIN) < HEARD_WITHIN:
+                return True
+            if now >= give_up:
+                return False
+            time.sleep(0.01)
 
     def _signal_group(self, number: int) -> None:
         # A reaped leader's number may be somebody else's group by now.
@@ -193,10 +218,10 @@ def _describe(error: Exception) -> str:
     return f"{getattr(error, 'errno', None) or 0} {text[:400]}"
 
 
-def _wake_on_child() -> "tuple[int, int]":
-    """Ignore what would end a bystander, and have a child's end show as a byte in a pipe."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)
+def _wake_on_signal(hear: Callable[[int, object], None]) -> "tuple[int, int]":
+    """Have what would end a bystander heard, and a child's end show as a byte in a pipe."""
+    for number in _BYSTANDERS:
+        signal.signal(number, hear)
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)

@@ -79,8 +79,16 @@ class Program:
         self._killed = 0
 
     @classmethod
-    def start(cls, command: Sequence[str], environment: Dict[str, str], attempt: str) -> Program:
+    def start(
+        cls, command: Sequence[str], environment: Dict[str, str], attempt: str, signals_to_all: bool = False
+    ) -> Program:
         """Start a command under a guardian. Call it before the first thread: it forks.
+
+        Args:
+            command: the program and its arguments.
+            environment: its environment.
+            attempt: the execution's token.
+            signals_to_all: whether a signal to the wrapper may be one to all processes of the job.
 
         Raises:
             UsageError: the command is no program; nothing of it ran.
@@ -100,7 +108,8 @@ class Program:
         guardian = os.fork()
         if guardian == 0:
             os.close(orders)
-            Guardian(attempt, wrapper, orders_end, reports_end).run(command, environment, program_output)
+            guard = Guardian(attempt, wrapper, orders_end, reports_end, signals_to_all)
+            guard.run(command, environment, program_output)
         for descriptor in (program_output, orders_end, reports_end):
             os.close(descriptor)
         program = cls(attempt, output, reports, orders, guardian, strangers)

@@ -16,6 +16,7 @@ from prefect_dispatch.format.exit_codes import RESERVED, ExitCode, program_exit_
 from prefect_dispatch.format.journal import ExitNote, ExitReason, JournalKind
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.format.printable import printable
+from prefect_dispatch.format.submission import RestartSource
 from prefect_dispatch.job.assignment import Assignment, check_command, refuse_inside_step
 from prefect_dispatch.job.clerk import Clerk
 from prefect_dispatch.job.execution import Execution, lineage_root_at
@@ -139,7 +140,8 @@ class _Run:
                 self._notices.program_starts()
                 inherited = self._assignment.inherited(environment)
                 _collect_garbage_from_now_on()
-                return Program.start(command, contract.environment(inherited), self._execution.attempt)
+                to_all = self._submission.restart_source is RestartSource.SLURM
+                return Program.start(command, contract.environment(inherited), self._execution.attempt, to_all)
             except (DispatchError, OSError) as error:
                 code = error.exit_code if isinstance(error, DispatchError) else ExitCode.IO_ERROR.value
                 self._end_without_program(code, ExitReason.REFUSED, printable(str(error)))

@@ -45,6 +45,11 @@ def watch_for(saves: Saves, clock: Callable[[], float] = time.monotonic) -> Opti
     """The watch for a source of saves; None where the program itself says what is whole."""
     if saves.kind is SaveKind.MARKER:
         return MarkerWatch(saves.marker)
+    if saves.kind is SaveKind.HUGGINGFACE:
+        # It builds on what is here, and only its saves pay for it.
+        from prefect_dispatch.job.trainer_watch import TrainerWatch
+
+        return TrainerWatch(saves.only_model)
     if saves.kind is SaveKind.SETTLE:
         return SettleWatch(saves.pattern, saves.settle, clock)
     return None

@@ -118,7 +118,6 @@ class InlineScheduler(_SpecPart):
 
 IdentityValue = Text | int | float | bool
 _NOT_YET = {
-    "script": "batch scripts",
     "openjd": "Open Job Description templates",
     "secrets": "secrets",
     "deadline": "a total deadline",
@@ -139,6 +138,12 @@ _OVERWRITTEN = {
     "description": "Whether a published save may be written into again; it is copied then",
 }
 
+_ONLY_MODEL = {
+    "type": "boolean",
+    "default": False,
+    "description": "Whether the Trainer saves no optimiser (save_only_model)",
+}
+
 
 def _kind_schema(kind: SaveKind, required: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
     """One kind with its own fields, so that the form sends no others."""
@@ -155,6 +160,7 @@ _SAVES_SCHEMA = {
         _kind_schema(SaveKind.MARKER, marker=_MARKER),
         _kind_schema(SaveKind.SETTLE, ("pattern",), pattern=_PATTERN, settle=_SETTLE),
         _kind_schema(SaveKind.MESSAGES),
+        _kind_schema(SaveKind.HUGGINGFACE, only_model=_ONLY_MODEL),
     ]
 }
 _COMMAND_SCHEMA = {
@@ -293,6 +299,8 @@ class JobSpec(_SpecPart):
     def _refuse_later_parts(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
+        if "script" in value:
+            raise ValueError("script: only a job's file can name a batch script, which lies beside it; write command")
         for name, what in _NOT_YET.items():
             if name in value:
                 raise ValueError(f"{name}: this version does not have {what}; take {name!r} out of the spec")

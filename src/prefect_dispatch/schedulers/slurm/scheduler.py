@@ -30,6 +30,7 @@ from prefect_dispatch.schedulers.slurm.script import (
     describe_option_refusal,
     sbatch_options,
 )
+from prefect_dispatch.schedulers.slurm.secret_file import delete_command, read_lines, text_of, write_command
 from prefect_dispatch.schedulers.slurm.states import meaning_of
 from prefect_dispatch.schedulers.slurm.tables import AccountedRun, QueueEntry, comment_of
 from prefect_dispatch.schedulers.slurm.view import Look, View, shared_view
@@ -124,13 +125,19 @@ class SlurmScheduler:
         path = os.path.dirname(sys.executable) if helper == HELPER and not self._commands.prefix else None
         log = default_log(request, self._site.log_folder)
         words = sbatch_options(request, self._site.options, log, self._site.warning)
-        script = batch_script(request, helper, path)
+        by_file = request.secrets if self._commands.prefix else {}
+        secrets, secret_text = {} if by_file else request.secrets, text_of(by_file)
+        reading = read_lines(request.token, once=not request.restarts_allowed) if by_file else []
+        script = batch_script(request, helper, path, reading)
 
         def call(abandoned: Event) -> Answer:
             self._prepare_log(request, log)
             if not request.in_time():
                 raise SchedulerError(f"{request.name} comes after it was given up; it is not made")
-            return self._commands.run("sbatch", *words, script=script, secrets=request.secrets, abandoned=abandoned)
+            if by_file:
+                write = write_command(request.token, self._site.history)
+                self._commands.run(*write, script=secret_text, abandoned=abandoned).require()
+            return self._commands.run("sbatch", *words, script=script, secrets=secrets, abandoned=abandoned)
 
         answer = await _in_thread(call)
         lines = [found.group(1) for line in answer.output.splitlines() if (found := _JOB_ID.match(line.strip()))]
@@ -187,6 +194,9 @@ class SlurmScheduler:
         late = asked_at is not None and time.monotonic() - asked_at > (period + STOP_GRACE).total_seconds()
         if how is None or late or meaning_of(entry.state).state is not ObjectState.RUNNING:
             await self._cancel("scancel", object.id)
+            if self._commands.prefix:
+                # It runs no more. Where nothing was handed over in a file, or it cannot be deleted, nothing follows.
+                await _in_thread(lambda abandoned: self._commands.run(*delete_command(object.token)))
             return
         if asked_at is None:
             # The wrapper is the batch script; it gives its program the notice that its submission holds.
@@ -228,9 +238,6 @@ class SlurmScheduler:
         return os.readlink(found)
 
     def _describe_refusal(self, request: SubmissionRequest) -> str | None:
-        if request.secrets and self._commands.prefix:
-            names = ", ".join(sorted(request.secrets))
-            return f"{names}: behind a command prefix this version hands no secrets over; set them at the site"
         if not self._commands.prefix and not request.workdir.is_dir():
             return f"workdir {str(request.workdir)!r} is not a folder; make it, or name another"
         for name, place in (("workdir", str(request.workdir)), ("log", str(request.log or ""))):

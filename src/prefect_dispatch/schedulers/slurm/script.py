@@ -112,7 +112,9 @@ def sbatch_options(
     return words
 
 
-def batch_script(request: SubmissionRequest, helper: Sequence[str], first_on_path: str | None) -> bytes:
+def batch_script(
+    request: SubmissionRequest, helper: Sequence[str], first_on_path: str | None, reading: Sequence[str] = ()
+) -> bytes:
     """The batch script. It becomes the wrapper, so that what Slurm sends to the batch script reaches the wrapper.
 
     The submission is a file of the node for no longer than it takes to open it, and has no name after that.
@@ -121,6 +123,7 @@ def batch_script(request: SubmissionRequest, helper: Sequence[str], first_on_pat
         request: what is submitted.
         helper: the command that is ``dispatch-job`` on the nodes.
         first_on_path: a folder to put before the others on ``PATH``.
+        reading: lines that read a file of secrets.
     """
     document = dataclasses.replace(request.document, restart_source=RestartSource.SLURM)
     text = base64.b64encode(document.encode()).decode("ascii")
@@ -137,6 +140,7 @@ def batch_script(request: SubmissionRequest, helper: Sequence[str], first_on_pat
         f"# {request.name}, by prefect-dispatch",
         f"cd -- {shlex.quote(str(request.workdir))} || exit 2",
         *(path if own_path else []),
+        *reading,
         'DISPATCH_RESTART="${SLURM_RESTART_COUNT:-0}"; export DISPATCH_RESTART',
         "umask_before=$(umask); umask 077",
         'submission=$(mktemp "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/dispatch.XXXXXXXXXX") || exit 74',
