@@ -66,9 +66,6 @@ def opened(profile: Path) -> Iterator[Any]:
     for option in (*OPTIONS, f"--user-data-dir={profile}", f"--window-size={WIDTH},{HEIGHT}"):
         options.add_argument(option)
     driver = webdriver.Chrome(options=options, service=Service(found[1]))
-    # A page that hangs is an error that names what was asked of it.
-    driver.command_executor.client_config.timeout = int(PATIENCE)
-    driver.set_script_timeout(PATIENCE)
     driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
     try:
         yield driver
