@@ -20,6 +20,7 @@ import pytest
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
+from support import waiting
 from support.deployed import patiently
 
 WORKING = """
@@ -79,7 +80,7 @@ class Site:
             assert process.poll() is None, told.read_text()
             return f"answer jobs at http://127.0.0.1:{self.port}" in told.read_text()
 
-        patiently(look, "up")
+        waiting.until(look, "up", patience_seconds=300)
         return process
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
