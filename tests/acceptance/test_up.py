@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -84,7 +85,12 @@ class Site:
         return process
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
-        answer = httpx.request(method, f"{self.api}{path}", json=body or None, timeout=60)
+        """Ask the API, and ask again where SQLite was locked."""
+        for _ in range(10):
+            answer = httpx.request(method, f"{self.api}{path}", json=body or None, timeout=60)
+            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                break
+            time.sleep(0.5)
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
