@@ -125,13 +125,11 @@ def test_a_held_run_is_found_read_and_resumed_with_its_form(operator, deployed, 
     person.make_high(1200)
     person.see("Resume", "Suspended")
     person.press("Resume")
-    # then the form says why, and takes no answer without a choice
+    # then the form says why
     person.see("is held: failed: exit 7", "g0n1r0 as failed: exit 7", "asks a person after failed")
     person.picture("held-form", of=f"{MODAL}//*[contains(@class, 'p-modal__card')]")
-    person.press("Submit", within=MODAL)
-    person.see("'choice' is a required property")
     assert operator.facts("hold_lifted") == []
-    # and one with it is what happens
+    # and what is chosen is what happens
     person.choose("What is to happen", "run again", within=MODAL)
     person.fill("Note for the record", "the disk is back", within=MODAL)
     person.fill("Your name, for the record", "ada", within=MODAL)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
+from support import waiting
 from support.deployed import patiently
 
 WORKING = """
@@ -79,11 +81,16 @@ class Site:
             assert process.poll() is None, told.read_text()
             return f"answer jobs at http://127.0.0.1:{self.port}" in told.read_text()
 
-        patiently(look, "up")
+        waiting.until(look, "up", patience_seconds=300)
         return process
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
-        answer = httpx.request(method, f"{self.api}{path}", json=body or None, timeout=60)
+        """Ask the API, and ask again where SQLite was locked."""
+        for _ in range(10):
+            answer = httpx.request(method, f"{self.api}{path}", json=body or None, timeout=60)
+            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                break
+            time.sleep(0.5)
         answer.raise_for_status()
         return answer.json() if answer.content else None
 

@@ -21,7 +21,7 @@ from prefect_dispatch.settings import state_folder
 
 LOOPBACK = "127.0.0.1"
 SERVER_LOG = "prefect-server.log"
-START_SECONDS = 180.0
+START_SECONDS = 300.0
 """How long the server may take to come up; on two busy cores with a new database that has taken a minute."""
 STOP_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1
