@@ -225,6 +225,7 @@ def test_a_proxy_that_is_not_there_is_named_without_its_password(monkeypatch: py
     [
         (403, "QuotaExceeded", StoreError, "no room for this"),
         (507, "XMinioStorageFull", StoreError, "no room for this"),
+        (501, "NotImplemented", StoreError, "check endpoint"),
         (403, "AccessDenied", StoreUnreachable, "s3:ListBucket"),
         (403, "InvalidAccessKeyId", StoreUnreachable, "check the key"),
     ],

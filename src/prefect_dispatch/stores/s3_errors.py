@@ -95,11 +95,18 @@ _BY_CODE = {
     "AccessDenied": Meaning.DENIED,
     "BadDigest": Meaning.UNANSWERED,
     "IncompleteBody": Meaning.UNANSWERED,
+    "NotImplemented": Meaning.REFUSED,
     "RequestTimeout": Meaning.UNANSWERED,
     "SlowDown": Meaning.UNANSWERED,
     "XAmzContentSHA256Mismatch": Meaning.UNANSWERED,
 }
-_BY_STATUS = {401: Meaning.DENIED, 403: Meaning.DENIED, 409: Meaning.CONFLICT, 412: Meaning.EXISTS}
+_BY_STATUS = {
+    401: Meaning.DENIED,
+    403: Meaning.DENIED,
+    409: Meaning.CONFLICT,
+    412: Meaning.EXISTS,
+    501: Meaning.REFUSED,
+}
 _CLOCK = "RequestTimeTooSkewed"
 _FULL = re.compile(r"quota|storagefull|capacity", re.IGNORECASE)
 _WHEN_FULL = "it has no room for this: free some, or have its quota raised"
