@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.test_prefect_crashes import WAITING
-from prefect_dispatch.failpoints import POINT, STOPS
+from prefect_dispatch.failpoints import ONCE, POINT, STOPS
 from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.supervisor import choices
 from support.deployed import WORKING, patiently, poll, processes_of, reconcile, start_poll
@@ -35,7 +35,11 @@ def test_a_hold_outlives_whoever_dies_while_its_run_is_at_a_step(another, worker
     benches = {point: another(point.partition(".")[2]) for point in points}
     # Every run is dressed once before: as that of its lineage.
     armed = {point: "prefect.dress:2" if point == "prefect.dress" else point for point in points}
-    runs = {point: looker.start(variables={POINT: armed[point], STOPS: "1"}) for point, (_, looker) in benches.items()}
+    # And every run that follows has its variables.
+    runs = {
+        point: looker.start(variables={POINT: armed[point], STOPS: "1", ONCE: str(operator.folder / "once")})
+        for point, (operator, looker) in benches.items()
+    }
     if "prefect.answer" in points:
         operator, looker = benches["prefect.answer"]
         looker.held(runs["prefect.answer"])
