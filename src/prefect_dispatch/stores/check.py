@@ -5,14 +5,7 @@ from __future__ import annotations
 import enum
 from contextlib import contextmanager
 
-from prefect_dispatch.errors import (
-    Absent,
-    DispatchError,
-    MalformedDocument,
-    MalformedError,
-    MalformedName,
-    StoreUnreachable,
-)
+from prefect_dispatch.errors import Absent, DispatchError, MalformedDocument, MalformedError, MalformedName
 from prefect_dispatch.format.completion import Completion
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import field
@@ -299,8 +292,6 @@ class _Check:
     def _reporting(self, place: str) -> Iterator[None]:
         try:
             yield
-        except StoreUnreachable:
-            raise  # That is nothing that the root has, and nobody can tell what else it has.
         except DispatchError as error:
             self._fault(place, str(error))
 
