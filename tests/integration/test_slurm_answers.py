@@ -237,7 +237,7 @@ async def test_without_accounting_what_is_not_in_the_queue_is_ambiguous(fake):
     # when / then
     with pytest.raises(Ambiguous, match="no accounting"):
         await scheduler.find(TOKEN)
-    assert await scheduler.observe([job()]) == {}
+    assert (await scheduler.observe([job()]))[job()].state is ObjectState.UNKNOWN
     # and what is in the queue is told with its end
     fake.says("squeue", queued(7, TOKEN, "FAILED", exit="7:0"))
     assert await scheduler.find(TOKEN) == job()

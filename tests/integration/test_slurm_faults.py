@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from prefect_dispatch.model.facts import Outcome
+from prefect_dispatch.model.observation import ObjectState
 from slurm_cluster.bench import SlurmBench
 from slurm_cluster.cluster import Cluster
 from support.full_form import FULL
@@ -158,7 +159,7 @@ def test_a_job_that_the_controller_has_forgotten_meanwhile_is_found_in_the_accou
 
 
 @long
-def test_without_accounting_a_job_that_the_controller_has_forgotten_is_told_by_the_root_or_held(bench):
+def test_without_accounting_a_job_that_the_controller_has_forgotten_is_unknown_and_not_submitted_again(bench):
     # given the same at a site without accounting
     bench.open(scheduler={"accounting": False})
     job = bench.running(1, 0, 1)
@@ -166,6 +167,7 @@ def test_without_accounting_a_job_that_the_controller_has_forgotten_is_told_by_t
     bench.cluster.until(
         lambda: not bench.cluster.run("squeue", "-h", "-j", job, "-t", "all", check=False), "it is forgotten", 240
     )
-    # when somebody looks again, then nothing is submitted a second time
-    bench.advance_until(lambda state: state.hold is not None or state.finished is not None, 200)
-    assert len(bench.facts("submitting")) == 1 and len(bench.jobs()) == 1
+    # when somebody looks again, for longer than it takes to take a job for gone, then nothing is submitted again
+    go_on(bench, 80)
+    assert bench.ends() == [] and len(bench.facts("submitting")) == 1 and len(bench.jobs()) == 1
+    assert bench.facts("observed")[-1].state is ObjectState.UNKNOWN

@@ -57,6 +57,10 @@ def observe(
     Returns:
         None where neither knows it.
     """
+    if entry is None and not accounting:
+        # Whether it has ended, and how, nobody can tell any more: that it is gone would be a guess.
+        evidence = "the queue does not know it, and there is no accounting that would know whether it has ended"
+        return Observation(state=ObjectState.UNKNOWN, restart=0, evidence=evidence)
     if entry is None:
         return _forgotten(runs, warning_lead)
     state = meaning_of(entry.state).state
