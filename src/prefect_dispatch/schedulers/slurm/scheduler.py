@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +24,7 @@ from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.python_command import isolated
 from prefect_dispatch.schedulers.slurm import answers
 from prefect_dispatch.schedulers.slurm.commands import Answer, Commands
-from prefect_dispatch.schedulers.slurm.refusals import is_absent, is_over, is_refusal
+from prefect_dispatch.schedulers.slurm.refusals import is_absent, is_disabled, is_over, is_refusal
 from prefect_dispatch.schedulers.slurm.script import (
     batch_script,
     default_log,
@@ -106,7 +107,7 @@ class SlurmScheduler:
             landing_bound=site.landing_bound,
             restart_bound=site.restart_bound,
             observe_bound=max(timedelta(seconds=60), 2 * site.poll_interval),
-            submit_bound=timedelta(seconds=60),
+            submit_bound=max(timedelta(seconds=60), site.commands.time_limit),
             poll_interval=site.poll_interval,
         )
 
@@ -143,7 +144,8 @@ class SlurmScheduler:
         lines = [found.group(1) for line in answer.output.splitlines() if (found := _JOB_ID.match(line.strip()))]
         if answer.code == 0 and len(lines) == 1:
             return ObjectRef(scheduler=SCHEDULER, id=lines[0], token=request.token)
-        if answer.code != 0 and not lines and is_refusal(answer.complaint):
+        refused = answer.is_missing or is_refusal(answer.complaint, answer.code, bool(self._commands.prefix))
+        if answer.code != 0 and not lines and refused:
             raise SubmitRefused(answer.told)
         raise SchedulerError(f"{answer.told}; {request.name} is looked for by its token")
 
@@ -193,14 +195,14 @@ class SlurmScheduler:
         period = how.period if how is not None else timedelta(0)
         late = asked_at is not None and time.monotonic() - asked_at > (period + STOP_GRACE).total_seconds()
         if how is None or late or meaning_of(entry.state).state is not ObjectState.RUNNING:
-            await self._cancel("scancel", object.id)
+            await self._change("scancel", object.id)
             if self._commands.prefix:
                 # It runs no more. Where nothing was handed over in a file, or it cannot be deleted, nothing follows.
-                await _in_thread(lambda abandoned: self._commands.run(*delete_command(object.token)))
+                await self._run(*delete_command(object.token))
             return
         if asked_at is None:
             # The wrapper is the batch script; it gives its program the notice that its submission holds.
-            await self._cancel("scancel", "--batch", "--signal=TERM", object.id)
+            await self._change("scancel", "--batch", "--signal=TERM", object.id)
             self._notified[object.token] = time.monotonic()
 
     async def set_restarts(self, object: ObjectRef, allowed: bool) -> None:
@@ -224,9 +226,9 @@ class SlurmScheduler:
             return
         if meaning_of(entry.state).state is not ObjectState.ENDED:
             raise SchedulerError(f"job {object.id} is {entry.state}: it has to end before it can run again")
-        answer = await _in_thread(lambda abandoned: self._commands.run("scontrol", "requeue", object.id))
+        answer = await self._run("scontrol", "requeue", object.id)
         if answer.code != 0:
-            if is_absent(answer.complaint) or "disabled" in answer.complaint:
+            if is_absent(answer.complaint) or is_disabled(answer.complaint):
                 raise SubmitRefused(answer.told)
             raise SchedulerError(answer.told)
 
@@ -275,14 +277,15 @@ class SlurmScheduler:
         return None if over else entry
 
     async def _update(self, entry: QueueEntry, *changes: str) -> None:
-        answer = await _in_thread(
-            lambda abandoned: self._commands.run("scontrol", "update", f"JobId={entry.id}", *changes)
-        )
-        if answer.code != 0 and not (is_absent(answer.complaint) or is_over(answer.complaint)):
-            raise SchedulerError(answer.told)
+        await self._change("scontrol", "update", f"JobId={entry.id}", *changes)
 
-    async def _cancel(self, *words: str) -> None:
-        answer = await _in_thread(lambda abandoned: self._commands.run(*words))
+    async def _run(self, *words: str) -> Answer:
+        """Run a command, for as long as somebody waits for it: later it would undo what was asked for after it."""
+        return await _in_thread(lambda abandoned: self._commands.run(*words, abandoned=abandoned))
+
+    async def _change(self, *words: str) -> None:
+        """Run a command that changes a job. One that is gone or over needs no change."""
+        answer = await self._run(*words)
         if answer.code != 0 and not (is_absent(answer.complaint) or is_over(answer.complaint)):
             raise SchedulerError(answer.told)
 
@@ -294,9 +297,8 @@ class SlurmScheduler:
         try:
             os.makedirs(os.path.dirname(log), exist_ok=True)
             os.makedirs(os.path.dirname(link), exist_ok=True)
-            os.symlink(log, link)
-        except FileExistsError:
-            pass
+            with suppress(FileExistsError):
+                os.symlink(log, link)
         except OSError as error:
             raise SubmitRefused(f"log {log}: {error.strerror}; name another, or another log_folder") from None
 
