@@ -78,7 +78,8 @@ async def test_what_needs_the_accounting_is_asked_for_in_one_sacct(fake):
     assert all(answer[object].ended[0].exit.code == 7 for answer, object in zip(answers, objects, strict=True))
     assert len(fake.calls("squeue")) == len(fake.calls("sacct")) == 1
     (call,) = fake.calls("sacct")
-    assert call.startswith("-D -X -P -n --user=0 -S now-30days") or f"--user={os.getuid()}" in call
+    assert call.startswith(f"-D -X -P -n --user={os.getuid()} -o JobIDRaw,")
+    assert call.endswith(f" -j {','.join(object.id for object in objects)}")
 
 
 async def test_nobody_is_told_what_was_true_before_he_asked(fake):
@@ -110,6 +111,40 @@ async def test_preempted_and_then_completed_are_two_runs_of_one_job(fake):
     seen = await look(fake)
     assert (seen.state, seen.restart) == (ObjectState.ENDED, 1)
     assert [(end.restart, end.cause) for end in seen.ended] == [(0, Cause.PREEMPTED), (1, None)]
+
+
+async def test_a_run_that_is_older_than_the_history_is_counted_all_the_same(fake):
+    # given a job that ran for longer than the accounting is asked back, and was done at its second run
+    old, new = accounted(7, TOKEN, "PREEMPTED", submit=1796000000), accounted(7, TOKEN, "COMPLETED")
+    fake.does("sacct", f"case \" $* \" in *' -S '*) echo '{new}';; *) echo '{old}'; echo '{new}';; esac\n")
+    # when somebody looks for another job at the same time
+    scheduler = fake.scheduler(timedelta(seconds=10))
+    seen, other = await asyncio.gather(scheduler.observe([job()]), scheduler.find(new_token()))
+    # then it ended as restart 1
+    assert other is None and seen[job()].restart == 1
+    assert [(end.restart, end.cause, end.exit.code) for end in seen[job()].ended] == [
+        (0, Cause.PREEMPTED, 0),
+        (1, None, 0),
+    ]
+    # and that is so while the queue still knows it
+    fake.says("squeue", queued(7, TOKEN, "COMPLETED", restart=1))
+    seen = await look(fake)
+    assert [(end.restart, end.nodes) for end in seen.ended] == [(0, ("n1",)), (1, ("n1",))]
+
+
+async def test_runs_of_which_some_are_lost_are_given_no_numbers(fake):
+    # given a job in its fourth run, of whose earlier ones the accounting has but one, and will have no more
+    fake.says("squeue", queued(7, TOKEN, "RUNNING", restart=3))
+    fake.says("sacct", accounted(7, TOKEN, "PREEMPTED"))
+    # when / then
+    seen = await look(fake, lag=timedelta(0))
+    assert (seen.state, seen.restart, seen.ended) == (ObjectState.RUNNING, 3, ())
+
+
+async def test_the_history_is_asked_for_whole_days_and_no_less(fake):
+    await fake.scheduler(history=timedelta(days=1, hours=12)).find(TOKEN)
+    (call,) = fake.calls("sacct")
+    assert "-S now-2days" in call
 
 
 async def test_restarts_that_ended_between_two_looks_are_all_told(fake):
@@ -392,26 +427,6 @@ async def test_a_secret_whose_name_no_shell_sets_is_refused_behind_a_prefix(fake
     with pytest.raises(SubmitRefused, match="A-B"):
         await fake.scheduler(prefix=("env",)).submit(request)
     assert fake.calls("sbatch") == []
-
-
-async def test_behind_ssh_each_word_reaches_the_command_as_it_is(fake, tmp_path):
-    # given an ssh that does what ssh does: one line of text for a shell on the other side
-    ssh = tmp_path / "ssh"
-    ssh.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
-    ssh.chmod(0o755)
-    workdir = tmp_path / "a 'b' $(touch hit) \"c\"; 100% & *"
-    workdir.mkdir()
-    fake.does("sbatch", f'for word in "$@"; do printf "%s\\n" "$word"; done >{fake.folder}/words; cat >/dev/null\n')
-    fake.says("sbatch", "Welcome!", "12;cluster")
-    # when
-    request = plain_request(workdir, "true", log=workdir / "log")
-    object = await fake.scheduler(prefix=(str(ssh), "login")).submit(request)
-    # then
-    assert object.id == "12"
-    words = (fake.folder / "words").read_text().splitlines()
-    assert f"--chdir={workdir}" in words
-    assert any(word.startswith("--output=") and "100%% & *" in word for word in words)
-    assert not (tmp_path / "hit").exists() and "hit" not in os.listdir()
 
 
 async def test_what_would_change_an_answer_is_not_inherited(fake, monkeypatch):

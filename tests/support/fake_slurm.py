@@ -60,6 +60,7 @@ class FakeSlurm:
         prefix: tuple[str, ...] = (),
         accounting: bool = True,
         lag: timedelta = timedelta(minutes=2),
+        history: timedelta = timedelta(days=30),
     ) -> SlurmScheduler:
         """A scheduler over these commands, as a process of its own has it."""
         commands = Commands(prefix, within)
@@ -69,6 +70,7 @@ class FakeSlurm:
             log_folder=self.folder / "logs",
             accounting=accounting,
             accounting_lag=lag,
+            history=history,
         )
         return SlurmScheduler(site, View(commands, interval, site.history, accounting))
 
