@@ -332,6 +332,11 @@ async def test_a_request_that_others_have_given_up_is_not_made(fake, tmp_path):
         ({"time": "tomorrow"}, "no time limit"),
         ({"--x": "y"}, "no long option"),
         ({"comment": "x"}, "token"),
+        ({"comm": "x"}, "comm: it may be read as comment: it carries the submission's token"),
+        ({"reque": ""}, "recovery"),
+        ({"no-req": ""}, "recovery"),
+        ({"tim": "4:00"}, "write the whole name"),
+        ({"tasks-per-node": "2"}, "tasks_per_node"),
         ({"constraint": "a\nb"}, "line break"),
     ],
 )
