@@ -214,6 +214,46 @@ def test_a_job_that_stands_still_is_running(bench):
     assert bench.finish().outcome is Outcome.SUCCEEDED
 
 
+def test_a_job_that_another_one_suspends_goes_on_after_it_as_the_same_run(bench):
+    # given a job in a partition with PreemptMode=SUSPEND
+    bench.open(scheduler={"partition": "lows"})
+    job = bench.running(1, 0, 1)
+    node = bench.cluster.run("squeue", "-h", "-j", job, "-o", "%N")
+    # when it is preempted
+    other = bench.cluster.job_on(node, "high", "#!/bin/sh\nexec sleep 300\n")
+    bench.cluster.until(
+        lambda: bench.cluster.run("squeue", "-h", "-j", job, "-o", "%T") == "SUSPENDED", "it is suspended"
+    )
+    for _ in range(3):
+        bench.advance_until(lambda state: True)
+    # then it counts as running, and nothing is done
+    assert bench.ends() == [] and len(bench.jobs()) == 1
+    assert bench.facts("observed")[-1].state is ObjectState.RUNNING
+    # and goes on once the other one is gone
+    bench.cluster.run("scancel", other)
+    assert bench.finish().outcome is Outcome.SUCCEEDED
+    assert bench.ends() == [(1, 0, "completed")] and len(bench.jobs()) == 1
+
+
+def test_a_program_that_slurm_ends_has_its_sigterm_once(bench):
+    # given a program that counts
+    bench.open(
+        "import pathlib, signal, time\n"
+        "count = []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: count.append(1))\n"
+        "pathlib.Path('counts').touch()\n"
+        "while not count: time.sleep(0.01)\n"
+        "time.sleep(2)\n"
+        "pathlib.Path('signals').write_text(str(len(count)))\n",
+    )
+    bench.advance_until(lambda state: (bench.folder / "counts").exists())
+    # when Slurm ends the job, which it does by a signal to all of its processes
+    bench.cluster.run("scancel", bench.facts("submitted")[0].object.id)
+    assert bench.end().outcome is Outcome.STOPPED
+    # then the wrapper did not send it a second time
+    assert (bench.folder / "signals").read_text() == "1"
+
+
 def test_a_program_over_several_nodes_is_one_execution(bench):
     # given a program that is started by srun, with the wrapper around it
     bench.open(

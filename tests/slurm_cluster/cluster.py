@@ -19,6 +19,8 @@ KIT = Path(__file__).resolve().parent
 NODES = 2
 START_BOUND = 450.0
 STOP_BOUND = 60.0
+_REAPED: list[subprocess.Popen[bytes]] = []
+"""Daemons that this process has started again: whoever stops the cluster ends them, and nobody is to warn of them."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,38 @@ class Cluster:
         finally:
             os.kill(pid, signal.SIGCONT)
 
+    @contextmanager
+    def dead(self, daemon: str) -> Iterator[None]:
+        """End a daemon (slurmctld, slurmdbd), as for an update of it, and start it again where it was."""
+        note = self.folder / "cluster" / "run" / f"{daemon}.pid"
+        pid = int(note.read_text())
+        words = _words_of(pid)
+        names = Path(f"/proc/{pid}/environ").read_bytes().rstrip(b"\0").split(b"\0")
+        environment = dict(entry.partition(b"=")[::2] for entry in names)
+        spaces = [(os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY), kind) for kind in ("net", "uts")]
+        try:
+            os.kill(pid, signal.SIGTERM)
+            self.until(lambda: not _words_of(pid), f"{daemon} is down")
+            yield
+        finally:
+            into = [f"--{kind}=/proc/self/fd/{number}" for number, kind in spaces]
+            with open(self.folder / "cluster" / "log" / f"{daemon}.out.log", "ab") as log:
+                again = subprocess.Popen(
+                    ["nsenter", *into, *words],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=[number for number, _ in spaces],
+                )
+            note.write_text(f"{again.pid}\n")
+            for number, _ in spaces:
+                os.close(number)
+            ask = ("scontrol", "ping") if daemon == "slurmctld" else ("sacctmgr", "-n", "list", "cluster")
+            self.until(lambda: "DOWN" not in (said := self.run(*ask, check=False)) and said, f"{daemon} is back")
+            _REAPED.append(again)
+
     def job_on(self, node: str, partition: str, script: str) -> str:
         """Submit a job of nobody's to a node; its id."""
         return self.run(
@@ -85,6 +119,15 @@ class Cluster:
         self.until(
             lambda: self.run("sinfo", "-h", "-p", "normal", "-t", "idle", "-o", "%D", check=False) == idle, "idle"
         )
+
+
+def _words_of(pid: int) -> list[bytes]:
+    """The command of a process; empty where it is gone, or only not reaped yet."""
+    try:
+        text = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return []
+    return text.rstrip(b"\0").split(b"\0") if text else []
 
 
 def why_not() -> str:

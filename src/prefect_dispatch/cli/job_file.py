@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from prefect_dispatch.blocks.resolve import resolve
+from prefect_dispatch.cli.script_file import with_script
 from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.errors import SpecError
 from prefect_dispatch.format.printable import printable
@@ -43,7 +44,22 @@ def read_job(path: Path) -> JobSpec:
         raise SpecError(f"job {str(path)!r} is not YAML: {printable(' '.join(str(error).split()), 500)}") from None
     if _count(document, MOST_VALUES) > MOST_VALUES:
         raise SpecError(f"job {str(path)!r} has more than {MOST_VALUES} values, anchors written out; make it smaller")
-    return anchored(JobSpec.read(document, str(path)), path.absolute().parent)
+    folder = path.absolute().parent
+    if isinstance(document, dict) and "script" in document:
+        document = with_script(document, folder)[0]
+    return anchored(JobSpec.read(document, str(path)), folder)
+
+
+def script_notes(path: Path) -> list[str]:
+    """What the batch script that a job names has, and gives way to what is ours or stands in the job itself.
+
+    Raises:
+        SpecError: it is no job, or its script cannot be taken.
+    """
+    document = yaml.load(_read(path), Loader=_StrictLoader)
+    if not isinstance(document, dict) or "script" not in document:
+        return []
+    return with_script(document, path.absolute().parent)[1]
 
 
 def resolve_job(path: Path) -> ResolvedJob:

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from prefect_dispatch.cli.job_file import resolve_job
+from prefect_dispatch.cli.job_file import resolve_job, script_notes
 from prefect_dispatch.cli.output import print_json, print_table, say, without_values
 from prefect_dispatch.model.job import ResolvedJob
 from prefect_dispatch.model.plan import Plan
@@ -40,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"lineage {job.spec.lineage} on {planned.scheduler}, checkpoints in {job.root}, record in {job.record_root}")
     if place.told:
         say(place.told)
+    for note in script_notes(options.job):
+        say(note)
     show_plan(planned)
     print_table(identity_table(planned, identity))
     return 0

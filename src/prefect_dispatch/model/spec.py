@@ -118,7 +118,6 @@ class InlineScheduler(_SpecPart):
 
 IdentityValue = Text | int | float | bool
 _NOT_YET = {
-    "script": "batch scripts",
     "openjd": "Open Job Description templates",
     "secrets": "secrets",
     "deadline": "a total deadline",
@@ -271,6 +270,8 @@ class JobSpec(_SpecPart):
     def _refuse_later_parts(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
+        if "script" in value:
+            raise ValueError("script: only a job's file can name a batch script, which lies beside it; write command")
         for name, what in _NOT_YET.items():
             if name in value:
                 raise ValueError(f"{name}: this version does not have {what}; take {name!r} out of the spec")

@@ -28,6 +28,7 @@ from prefect_dispatch.stores.layout import (
     META,
     PRUNED,
     PUBLICATIONS,
+    STANDING,
     TEMPORARY,
     barred_folder,
     journal_folder,
@@ -101,7 +102,10 @@ class _Check:
             for name in ("record", "lineage"):
                 field(document, name, str, FORMAT_DOCUMENT)
         with self._reporting("."):
-            for name in self._store.folders(""):
+            folders = self._store.folders("")
+            if not folders:
+                return self._found
+            for name in folders:
                 if name not in KNOWN_FOLDERS:
                     self._note(name, "the format has no such folder")
         self._check_claims()
@@ -122,7 +126,10 @@ class _Check:
     def _is_unfinished(self) -> bool:
         """Whether the root is as a crash before its first document leaves it. An empty folder may be anybody's."""
         ledger = self._store.ledger("")
-        return not ledger.names() and ledger.strangers() == [TEMPORARY]
+        folders = ledger.strangers()
+        if ledger.names() or TEMPORARY not in folders or not {TEMPORARY, *STANDING}.issuperset(folders):
+            return False
+        return not any(self._store.ledger(folder).names() for folder in folders if folder != TEMPORARY)
 
     def _check_claims(self) -> None:
         holders: Dict[str, Epoch] = {}

@@ -1,0 +1,1 @@
+"""What ``slurm_overlap.py`` does to a real Slurm cluster."""
