@@ -85,15 +85,20 @@ async def test_what_needs_the_accounting_is_asked_for_in_one_sacct(fake):
 async def test_nobody_is_told_what_was_true_before_he_asked(fake):
     # given an answer that is on its way
     fake.says("squeue", queued(7, TOKEN, "PENDING"))
-    fake.does("squeue", f"cat {fake.folder}/squeue.says; sleep 1; exit 0\n")
+    place = fake.folder
+    fake.does(
+        "squeue",
+        f"cat {place}/squeue.says; touch {place}/printed; until [ -e {place}/go ]; do sleep 0.05; done; exit 0\n",
+    )
     scheduler = fake.scheduler()
     first = asyncio.create_task(scheduler.observe([job()]))
-    while not fake.calls("squeue"):
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.2)
+    await asyncio.to_thread(until, (place / "printed").exists)
     # when the job starts, and somebody else asks
     fake.says("squeue", queued(7, TOKEN, "RUNNING"))
-    second = await scheduler.observe([job()])
+    later = asyncio.create_task(scheduler.observe([job()]))
+    await asyncio.sleep(0)
+    (place / "go").touch()
+    second = await later
     # then he is told so
     assert second[job()].state is ObjectState.RUNNING
     assert (await first)[job()].state is ObjectState.QUEUED
@@ -163,12 +168,13 @@ async def test_the_end_of_the_run_before_is_waited_for(fake, state):
     # when the accounting has it, then all is told
     fake.says("sacct", accounted(7, TOKEN, "NODE_FAIL"), accounted(7, TOKEN, "PENDING", submit=1796065000))
     seen = await look(fake)
-    assert seen.state.name == {"PENDING": "QUEUED"}.get(state, state)
+    assert seen.state is {"PENDING": ObjectState.QUEUED, "RUNNING": ObjectState.RUNNING}[state]
     assert [(end.restart, end.cause, end.nodes) for end in seen.ended] == [(0, Cause.NODE_LOST, ("n1",))]
     # and an accounting that never gets it is not waited for without end
     fake.says("sacct")
     seen = await look(fake, lag=timedelta(0))
-    assert (seen.state is not ObjectState.ENDING, seen.restart, seen.ended) == (True, 1, ())
+    told = {"PENDING": ObjectState.QUEUED, "RUNNING": ObjectState.RUNNING}[state]
+    assert (seen.state, seen.restart, seen.ended) == (told, 1, ())
 
 
 async def test_a_lost_node_with_exit_0_is_no_success(fake):
@@ -305,15 +311,18 @@ async def test_an_sbatch_that_does_not_tell_is_looked_for_and_not_refused(fake, 
 
 async def test_an_sbatch_that_nobody_waits_for_any_more_is_killed(fake, tmp_path):
     # given
-    fake.does("sbatch", f"echo $$ >{fake.folder}/pid; exec sleep 300\n")
+    place = fake.folder
+    fake.does("sbatch", f"echo $$ >{place}/new; mv {place}/new {place}/pid; exec sleep 300\n")
     # when its caller gives up
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            await fake.scheduler().submit(plain_request(tmp_path, "true"))
+    scheduler = fake.scheduler(within=timedelta(minutes=5))
+    submission = asyncio.create_task(scheduler.submit(plain_request(tmp_path, "true")))
+    await asyncio.to_thread(until, (place / "pid").exists)
+    submission.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await submission
     # then
-    pid = int((fake.folder / "pid").read_text())
-    while start_time(pid) is not None:
-        await asyncio.sleep(0.01)
+    pid = int((place / "pid").read_text())
+    await asyncio.to_thread(until, lambda: start_time(pid) is None)
 
 
 async def test_a_request_that_others_have_given_up_is_not_made(fake, tmp_path):
