@@ -92,14 +92,16 @@ class SlurmScheduler:
     Args:
         site: how the site is used.
         view: who asks the cluster; None for the one that all of this process share.
+        clock: seconds on a clock that is never set back.
     """
 
-    def __init__(self, site: Site, view: View | None = None) -> None:
+    def __init__(self, site: Site, view: View | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._site = site
         self._commands = site.commands
         self._view = view or shared_view(site.commands, site.poll_interval, site.history, site.accounting)
+        self._clock = clock
         self._notified: dict[str, float] = {}
-        self._lacking: dict[tuple[str, int], float] = {}
+        self._lacking: dict[str, tuple[int, float]] = {}
         self._capabilities = Capabilities(
             scheduler=SCHEDULER,
             requeue=True,
@@ -179,6 +181,10 @@ class SlurmScheduler:
             return {}
         look = await self._view.look([object.id for object in ours])
         told = {object: self._observation(object, look) for object in ours}
+        for object, observation in told.items():
+            if observation is None or observation.state is ObjectState.ENDED:
+                self._notified.pop(object.token, None)
+                self._lacking.pop(object.token, None)
         return {object: observation for object, observation in told.items() if observation is not None}
 
     async def stop(self, object: ObjectRef, how: Notice | None) -> None:
@@ -193,7 +199,7 @@ class SlurmScheduler:
         await self._update(entry, f"Comment={comment_of(object.token, stop_asked=True)}", "Requeue=0")
         asked_at = self._notified.get(object.token)
         period = how.period if how is not None else timedelta(0)
-        late = asked_at is not None and time.monotonic() - asked_at > (period + STOP_GRACE).total_seconds()
+        late = asked_at is not None and self._clock() - asked_at > (period + STOP_GRACE).total_seconds()
         if how is None or late or meaning_of(entry.state).state is not ObjectState.RUNNING:
             await self._change("scancel", object.id)
             if self._commands.prefix:
@@ -203,7 +209,7 @@ class SlurmScheduler:
         if asked_at is None:
             # The wrapper is the batch script; it gives its program the notice that its submission holds.
             await self._change("scancel", "--batch", "--signal=TERM", object.id)
-            self._notified[object.token] = time.monotonic()
+            self._notified[object.token] = self._clock()
 
     async def set_restarts(self, object: ObjectRef, allowed: bool) -> None:
         """See the port."""
@@ -262,11 +268,15 @@ class SlurmScheduler:
 
         What is told without it says neither why that run ended nor where it ran.
         """
-        key, now = (entry.token, entry.restart), time.monotonic()
         if not answers.lacks_earlier_end(entry, runs):
-            self._lacking.pop(key, None)
+            self._lacking.pop(entry.token, None)
             return False
-        return now - self._lacking.setdefault(key, now) < self._site.accounting_lag.total_seconds()
+        now = self._clock()
+        restart, since = self._lacking.get(entry.token, (entry.restart, now))
+        if restart != entry.restart:
+            since = now
+        self._lacking[entry.token] = (entry.restart, since)
+        return now - since < self._site.accounting_lag.total_seconds()
 
     async def _entry(self, object: ObjectRef) -> QueueEntry | None:
         """The object in the queue, unless it is not there or over."""
