@@ -24,8 +24,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,14 +66,35 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{name}: {measured}", file=sys.stderr, flush=True)
             return measured
 
-        with ThreadPoolExecutor(options.at_once) as pool:
-            seen = dict(zip(options.case, pool.map(run, options.case), strict=True))
+        seen = side_by_side(run, options.case, options.at_once)
     if options.json:
         told = {name: dataclasses.asdict(measured) for name, measured in seen.items()}
         print(json.dumps({"settings": settings, "cases": told}, indent=2))
     else:
         print(table(seen))
     return 1 if any(measured.faults for measured in seen.values()) else 0
+
+
+def side_by_side(run: Callable[[str], Measured], names: Sequence[str], at_once: int) -> dict[str, Measured]:
+    """Run the cases in threads that end with this process: whoever interrupts it waits for none of them."""
+    waiting, seen, faults = list(reversed(names)), {}, []
+
+    def work() -> None:
+        while waiting and not faults:
+            name = waiting.pop()
+            try:
+                seen[name] = run(name)
+            except BaseException as fault:
+                faults.append(fault)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(at_once)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads) and not faults:
+        time.sleep(0.2)
+    if faults:
+        raise faults[0]
+    return {name: seen[name] for name in names}
 
 
 @contextmanager

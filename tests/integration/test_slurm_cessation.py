@@ -105,7 +105,7 @@ def test_a_hold_for_a_shared_checkpoint_stands_until_the_nodes_processes_are_gon
         bench.cluster.kit("node-start.sh", node)
     # then the hold is lifted by the site's word alone, and another job takes over
     (lifted,) = bench.facts("hold_lifted")
-    assert lifted.by is LiftedBy.SIGNAL
+    assert lifted.lifted_by is LiftedBy.SIGNAL
     (bench.folder / "runs-0").unlink()
     bench.advance_until(lambda state: (bench.folder / "runs-0").exists())
     (bench.folder / "go").touch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -79,3 +80,23 @@ def test_a_cluster_that_did_not_start_is_joined_by_nobody(tmp_path):
     # and nobody keeps it from being cleared away
     with open(folder / "in-use") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not FULL, reason="long; DISPATCH_TESTS=full runs it")
+def test_the_overlap_after_slurms_word_can_be_measured(tmp_path):
+    if reason := why_not():
+        pytest.skip(reason)
+    # when one row of the table is made
+    program = Path(__file__).resolve().parents[2] / "benchmarks" / "slurm_overlap.py"
+    made = subprocess.run(
+        [sys.executable, program, "--json", "--case", "preempt-cancel"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    # then the old processes outlived Slurm's word, and nothing followed from what they wrote
+    assert made.returncode == 0, made.stderr
+    (measured,) = json.loads(made.stdout)["cases"].values()
+    assert measured["lived"] > 1 and measured["submitted"] > measured["lived"] and measured["faults"] == []

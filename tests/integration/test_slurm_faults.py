@@ -72,7 +72,7 @@ def test_commands_that_hang_or_say_what_they_should_not_fail_nothing_and_submit_
     # when every command hangs, prints garbage, half of its answer or none, or tells of somebody else's job
     for word in ("hangs", "garbage", "cut", "empty", "somebody's"):
         mood(word)
-        go_on(bench, 12 if word == "hangs" else 3)
+        go_on(bench, 7 if word == "hangs" else 2)
     # then nothing follows from it
     kinds = [entry.fact.kind for entry in bench.record.entries()[before:]]
     assert set(kinds) <= {"observed"}, kinds
@@ -107,7 +107,7 @@ def test_while_a_daemon_is_down_nothing_is_failed_and_then_it_goes_on(bench, dae
     # when the daemon is dead for a while, in which the job ends
     with bench.cluster.dead(daemon):
         (bench.folder / "go").touch()
-        go_on(bench, 15)
+        go_on(bench, 6)
         kinds = [entry.fact.kind for entry in bench.record.entries()[before:]]
         assert not {"submitting", "abandoned", "hold_opened"} & set(kinds), kinds
         assert bench.ends() in ([(1, 0, "preempted")], [(1, 0, "preempted"), (1, 1, "completed")])
@@ -115,6 +115,32 @@ def test_while_a_daemon_is_down_nothing_is_failed_and_then_it_goes_on(bench, dae
     assert bench.end(150).outcome is Outcome.SUCCEEDED
     assert bench.ends() == [(1, 0, "preempted"), (1, 1, "completed")]
     assert len(bench.jobs()) == 1
+
+
+def test_case_36_a_restart_that_slurm_cannot_launch_is_no_failure_of_the_program(bench):
+    # given a job that runs, and whose node cannot launch it again: Slurm opens the log before anything of the job runs
+    bench.open(recovery={"launch_failed": {"action": "resubmit", "budget": 3, "delay": "1s"}})
+    job = bench.running(1, 0, 1)
+    logs = bench.folder / "logs"
+    logs.rename(bench.folder / "logs-away")
+    logs.touch()
+    # when it is preempted, and Slurm runs it again
+    bench.preempt(job)
+    bench.advance_until(lambda state: len(bench.ends()) == 2)
+    # then the root tells that no user code ran
+    assert bench.ends() == [(1, 0, "preempted"), (1, 1, "launch_failed")]
+    # and another job goes on from the last save once that is mended
+    logs.unlink()
+    (bench.folder / "logs-away").rename(logs)
+    bench.advance_until(lambda state: any(fact.n > 1 for fact in bench.facts("submitted")))
+    assert bench.finish().outcome is Outcome.SUCCEEDED
+    assert bench.ends()[-1][2] == "completed" and "failed" not in {cause for _, _, cause in bench.ends()}
+    assert max(step_of(bench)) == 3
+
+
+def step_of(bench: SlurmBench) -> list[int]:
+    """The steps that programs began at, as the names of their files say."""
+    return [int(path.name.rpartition("-")[2]) for path in bench.folder.glob("begun-*")]
 
 
 @long

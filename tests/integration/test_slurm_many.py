@@ -24,7 +24,7 @@ from support.full_form import FULL
 
 JOBS = 1000 if FULL else 60
 INTERVAL = timedelta(seconds=5 if FULL else 2)
-INTERVALS = 8
+INTERVALS = 6
 AT_ONCE = 16
 """So many are submitted side by side; each ``sbatch`` has a minute."""
 COUNTER = """#!/bin/bash
