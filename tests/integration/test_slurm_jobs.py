@@ -113,7 +113,7 @@ def test_a_suspended_job_saves_and_waits_and_then_goes_on_as_another_job(bench, 
     bench.open()
     bench.running(1, 0, 1)
     # when it is suspended
-    main(["suspend", "digits", "--store", bench.root])
+    assert main(["suspend", "digits", "--store", bench.root]) == 0, capsys.readouterr()
     state = bench.advance_until(lambda state: state.hold is not None)
     # then it saved and is held
     assert bench.ends() == [(1, 0, "suspended")], capsys.readouterr()
@@ -204,10 +204,10 @@ def test_a_job_that_stands_still_is_running(bench):
     job = bench.running(1, 0, 1)
     # when its processes are stopped, as PreemptMode=SUSPEND does
     bench.cluster.run("scontrol", "suspend", job)
-    assert bench.cluster.run("squeue", "-h", "-j", job, "-o", "%T") == "SUSPENDED"
-    for _ in range(3):
-        bench.advance_until(lambda state: True)
-    # then nothing is done
+    bench.cluster.until(lambda: bench.look().evidence == "SUSPENDED", "it is seen to stand still")
+    state = bench.advance_until(lambda state: True)
+    # then it counts as running, and nothing is done
+    assert bench.look().state is state.newest.newest.state is ObjectState.RUNNING
     assert bench.ends() == [] and len(bench.jobs()) == 1
     # and it goes on
     bench.cluster.run("scontrol", "resume", job)
@@ -224,11 +224,11 @@ def test_a_job_that_another_one_suspends_goes_on_after_it_as_the_same_run(bench)
     bench.cluster.until(
         lambda: bench.cluster.run("squeue", "-h", "-j", job, "-o", "%T") == "SUSPENDED", "it is suspended"
     )
-    for _ in range(3):
-        bench.advance_until(lambda state: True)
+    bench.cluster.until(lambda: bench.look().evidence == "SUSPENDED", "it is seen to stand still")
+    state = bench.advance_until(lambda state: True)
     # then it counts as running, and nothing is done
+    assert bench.look().state is state.newest.newest.state is ObjectState.RUNNING
     assert bench.ends() == [] and len(bench.jobs()) == 1
-    assert bench.facts("observed")[-1].state is ObjectState.RUNNING
     # and goes on once the other one is gone
     bench.cluster.run("scancel", other)
     assert bench.finish().outcome is Outcome.SUCCEEDED

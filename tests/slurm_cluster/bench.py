@@ -12,7 +12,7 @@ import yaml
 
 from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.model.facts import Ended, Finished
-from prefect_dispatch.model.observation import ObjectState
+from prefect_dispatch.model.observation import ObjectState, Observation
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
 from prefect_dispatch.supervisor.clock import SystemClock
@@ -128,6 +128,13 @@ class SlurmBench:
         state = self.advance_until(lambda state: state.finished is not None, patience)
         assert state.finished is not None
         return state.finished
+
+    def look(self) -> Observation:
+        """What the scheduler says of the newest object."""
+        supervisor = supervisor_of(self.record, state := self.record.refresh(), SystemClock())
+        assert state.newest is not None and state.newest.object is not None
+        (observation,) = asyncio.run(supervisor.scheduler.observe([state.newest.object])).values()
+        return observation
 
     def preempt(self, id: str) -> None:
         """Have the node of a job taken by one of a partition that goes first, for a short while."""

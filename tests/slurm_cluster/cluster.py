@@ -165,7 +165,7 @@ def _join(run: Path) -> tuple[Path, int] | None:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             if not (folder / "closing").exists() and (folder / "told").exists():
-                return folder, lock
+                return _started(folder, lock)
         except BlockingIOError:
             pass
         os.close(lock)
@@ -188,10 +188,18 @@ def _start(run: Path) -> tuple[Path, int]:
     give_up = time.monotonic() + START_BOUND
     while not (folder / "told").exists():
         if os.waitpid(keeper, os.WNOHANG) != (0, 0) or time.monotonic() > give_up:
+            os.close(lock)
             raise AssertionError(f"the Slurm cluster in {folder} did not start")
         time.sleep(0.05)
+    return _started(folder, lock)
+
+
+def _started(folder: Path, lock: int) -> tuple[Path, int]:
+    """A cluster that runs, unless its keeper tells why it does not."""
     told = (folder / "told").read_text()
-    assert told == "", told
+    if told:
+        os.close(lock)
+        raise AssertionError(told)
     return folder, lock
 
 

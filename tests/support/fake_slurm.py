@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -60,6 +62,8 @@ class FakeSlurm:
         prefix: tuple[str, ...] = (),
         accounting: bool = True,
         lag: timedelta = timedelta(minutes=2),
+        history: timedelta = timedelta(days=30),
+        clock: Callable[[], float] = time.monotonic,
     ) -> SlurmScheduler:
         """A scheduler over these commands, as a process of its own has it."""
         commands = Commands(prefix, within)
@@ -69,8 +73,9 @@ class FakeSlurm:
             log_folder=self.folder / "logs",
             accounting=accounting,
             accounting_lag=lag,
+            history=history,
         )
-        return SlurmScheduler(site, View(commands, interval, site.history, accounting))
+        return SlurmScheduler(site, View(commands, interval, site.history, accounting), clock)
 
 
 def queued(id: int, token: str, state: str = "RUNNING", restart: int = 0, exit: str = "0:0", stop: bool = False) -> str:

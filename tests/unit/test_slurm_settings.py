@@ -24,7 +24,7 @@ from prefect_dispatch.schedulers.registry import (
     scheduler_of,
     signal_of,
 )
-from prefect_dispatch.schedulers.slurm.script import batch_script, sbatch_options
+from prefect_dispatch.schedulers.slurm.script import batch_script, describe_option_refusal, sbatch_options
 from prefect_dispatch.testing.plain_request import plain_request
 
 HERE = Path("/here")
@@ -79,6 +79,18 @@ def test_two_settings_of_one_cluster_know_the_same_jobs():
 def test_a_job_is_refused_for_an_option_before_it_is_opened():
     spec = JobSpec(lineage="x", command=("true",), resources=Resources(options={"time": "4:00"}))
     assert "resources.time_limit" in str(job_refusal({"type": "slurm"}, spec, HERE))
+
+
+def test_an_option_whose_name_another_one_begins_with_is_no_abbreviation():
+    options = {
+        "gpus": "2",
+        "ntasks": "4",
+        "mem-per-cpu": "1G",
+        "nodelist": "n1",
+        "wait-all-nodes": "1",
+        "time-min": "5",
+    }
+    assert describe_option_refusal(Resources(options=options)) is None
 
 
 def test_the_options_say_what_the_resources_say():

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from prefect_dispatch.errors import SchedulerError, UsageError
 from prefect_dispatch.model.observation import Exit
 from prefect_dispatch.schedulers.slurm.node_list import expand_nodes
-from prefect_dispatch.schedulers.slurm.refusals import is_absent, is_over, is_refusal
+from prefect_dispatch.schedulers.slurm.refusals import is_absent, is_disabled, is_over, is_refusal
 from prefect_dispatch.schedulers.slurm.tables import read_accounting, read_queue
 from prefect_dispatch.schedulers.slurm.time_limits import read_time_limit, write_time_limit
 
@@ -62,6 +62,8 @@ def test_a_time_limit_is_read_as_it_was_written(seconds):
         ("", ()),
         ("n[x-y]", ("n[x-y]",)),
         ("n[3-1]", ("n[3-1]",)),
+        ("n[1-3", ("n[1-3",)),
+        ("n1,r[1-400]n[1-400]", ("n1,r[1-400]n[1-400]",)),
     ],
 )
 def test_a_list_of_nodes_is_read(text, nodes):
@@ -107,7 +109,7 @@ def test_jobs_of_others_stand_in_nobodys_way():
         [
             queue_line(id="1", name="we|ird"),
             queue_line(id="2", name="two\nlines"),
-            queue_line(id="3", comment="a|b|c"),
+            queue_line(id="3", name="a", comment=f"b|{NAME}|c"),
             queue_line(id="4_[1-9]", name="array"),
             queue_line(id="5", name=f"x.{NAME}"),
             queue_line(),
@@ -115,6 +117,12 @@ def test_jobs_of_others_stand_in_nobodys_way():
         ]
     )
     assert set(read_queue(text)) == {"7"}
+
+
+@pytest.mark.parametrize("comment", [f"{COMMENT}|moved by an admin", "|", "a||b|"])
+def test_a_job_of_ours_is_ours_whatever_others_wrote_into_its_comment(comment):
+    assert set(read_queue(queue_line(comment=comment))) == {"7"}
+    assert set(read_accounting(account_line(comment=comment))) == {"7"}
 
 
 @pytest.mark.parametrize(
@@ -165,23 +173,45 @@ def test_no_text_is_anything_but_read_or_an_error(text):
             assert "\n" not in str(error)
 
 
+BANNER = "Warning: unauthorized access is not allowed, and retries are logged. X11 forwarding is disabled."
+
+
+@pytest.mark.parametrize("before", ["", f"{BANNER}\n"])
 @pytest.mark.parametrize(
-    "complaint",
+    ("complaint", "code"),
     [
-        "sbatch: error: invalid partition specified: nope "
-        "sbatch: error: Batch job submission failed: Invalid partition name specified",
-        "sbatch: error: Batch job submission failed: Requested node configuration is not available",
-        "sbatch: error: Invalid --time specification",
-        "sbatch: unrecognized option '--nonsense=3'",
-        "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
-        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
-        "size and/or time limits)",
+        (
+            "sbatch: error: invalid partition specified: nope\n"
+            "sbatch: error: Batch job submission failed: Invalid partition name specified",
+            1,
+        ),
+        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", 1),
+        ("sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.", 1),
+        (
+            "/usr/bin/sbatch: unrecognized option '--nonsense=3'\nTry \"sbatch --help\" for more information",
+            255,
+        ),
+        ("sbatch: option '--tim=4:00' is ambiguous; possibilities: '--time' '--time-min'", 255),
+        ("sbatch: option '--requeue' doesn't allow an argument", 255),
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", 1),
+        (
+            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
+            "size and/or time limits)",
+            1,
+        ),
     ],
 )
-def test_a_refusal_is_one(complaint):
-    assert is_refusal(complaint)
+def test_a_refusal_is_one(complaint, code, before):
+    assert is_refusal(before + complaint, code, prefixed=True)
 
 
+def test_an_option_that_sbatch_cannot_read_is_a_refusal_where_no_connection_can_have_been_lost():
+    assert is_refusal("sbatch: error: Invalid --time specification", 255, prefixed=False)
+    assert not is_refusal("sbatch: error: Invalid --time specification", 255, prefixed=True)
+
+
+@pytest.mark.parametrize("before", ["", f"{BANNER}\n"])
+@pytest.mark.parametrize("code", [1, 255, -9, 137])
 @pytest.mark.parametrize(
     "complaint",
     [
@@ -190,13 +220,19 @@ def test_a_refusal_is_one(complaint):
         "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received",
         "sbatch: error: Batch job submission failed: Unable to create job record, try again",
         "sbatch: error: Batch job submission failed: Something new",
+        "sbatch: fatal: Could not establish a configuration source",
         "ssh: connect to host login port 22: Connection refused",
         "Killed",
         "",
     ],
 )
-def test_a_doubt_is_no_refusal(complaint):
-    assert not is_refusal(complaint)
+def test_a_doubt_is_no_refusal(complaint, code, before):
+    assert not is_refusal(before + complaint, code, prefixed=True)
+
+
+@pytest.mark.parametrize("code", [255, -9, 137])
+def test_a_warning_of_an_sbatch_that_was_cut_off_is_no_refusal(code):
+    assert not is_refusal("sbatch: error: this is not allowed for long\nConnection closed.", code, prefixed=True)
 
 
 def test_what_is_gone_or_over_is_told_apart():
@@ -204,3 +240,4 @@ def test_what_is_gone_or_over_is_told_apart():
     assert is_over("scancel: error: Kill job error on job id 3: Job/step already completing or completed")
     assert is_over("Job has already finished for job 9")
     assert not is_over("Job can not be altered now, try again later")
+    assert is_disabled(f"{BANNER}\nRequested operation is presently disabled for job 4") and not is_disabled(BANNER)

@@ -50,7 +50,7 @@ def observe(
 
     Args:
         entry: the queue's; None where it does not know the object.
-        runs: the accounting's, first run first; run R is restart R.
+        runs: the accounting's, first run first; run R is restart R, unless some of them are lost: then nobody knows.
         accounting: whether there is an accounting at all.
         warning_lead: how long before its time limit the job was to be warned.
 
@@ -64,7 +64,8 @@ def observe(
     if entry is None:
         return _forgotten(runs, warning_lead)
     state = meaning_of(entry.state).state
-    ends = tuple(_ended(restart, run, warning_lead) for restart, run in enumerate(runs) if _is_over(run))
+    numbered = runs if len(runs) >= entry.restart else ()
+    ends = tuple(_ended(restart, run, warning_lead) for restart, run in enumerate(numbered) if _is_over(run))
     earlier = tuple(end for end in ends if end.restart < entry.restart)
     if state is ObjectState.QUEUED:
         return Observation(state=state, restart=entry.restart, ended=earlier, evidence=_waits(entry))

@@ -18,12 +18,17 @@ from prefect_dispatch.errors import SchedulerError
 from prefect_dispatch.format.contract import PATIENCE, PREFIX
 from prefect_dispatch.format.printable import printable
 
-SETTINGS = ("env", "LC_ALL=C", "SLURM_TIME_FORMAT=%s")
+SETTINGS = ("LC_ALL=C", "SLURM_TIME_FORMAT=%s")
 """Times come as seconds since 1970, whatever the time zone of the machine that the commands run on."""
+_WITHOUT_SETTINGS = ("sbatch",)
+"""Its environment becomes the job's."""
 LOOK_SECONDS = 0.02
 MOST_OUTPUT = 256 * 1024 * 1024
+MOST_COMPLAINT = 1024 * 1024
 MOST_TOLD = 300
-_SLURM_OWN = ("SLURM_CONF", "SLURM_JWT")
+NOT_FOUND = 127
+"""What ``env`` and shells exit with where there is no such command."""
+_SLURM_OWN = ("SLURM_CONF", "SLURM_JWT", "SLURM_TIME_FORMAT")
 _STRIPPED = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SALLOC_", "SRUN_")
 _NOT_FOR_JOBS = ("PREFECT_API_KEY", "PREFECT_API_AUTH_STRING")
 
@@ -36,7 +41,7 @@ class Answer:
         words: the command, for people.
         code: its exit code.
         output: what it printed.
-        complaint: what it printed on standard error, in one line.
+        complaint: what it printed on standard error, all of it: a banner may stand before what decides.
     """
 
     words: str
@@ -45,10 +50,16 @@ class Answer:
     complaint: str
 
     @property
+    def is_missing(self) -> bool:
+        """Whether there is no such command where it was to run."""
+        return self.code == NOT_FOUND and not self.output.strip()
+
+    @property
     def told(self) -> str:
         """What went wrong, for people."""
-        what = self.complaint or printable(" ".join(self.output.split()), MOST_TOLD) or "it said nothing"
-        return f"{self.words}: {what} (exit {self.code})"
+        what = _end_of(self.complaint) or _end_of(self.output) or "it said nothing"
+        missing = f"{self.words.partition(' ')[0]} is not on PATH where it was to run: " if self.is_missing else ""
+        return f"{self.words}: {missing}{what} (exit {self.code})"
 
     def require(self) -> str:
         """Its output, where it went well.
@@ -92,6 +103,9 @@ class Commands:
             SchedulerError: it cannot be run, or was killed; it may have done its work.
         """
         told = printable(" ".join(words[:2]), 80)
+        if abandoned is not None and abandoned.is_set():
+            raise SchedulerError(f"{told} was given up before it began")
+        line = self._line(words)
         environment = {**cleaned(os.environ), **(secrets or {})}
         # Files, not pipes: a connection that ssh leaves open in the background would hold a pipe open as well.
         with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as fault:
@@ -99,7 +113,7 @@ class Commands:
             source.seek(0)
             try:
                 process = subprocess.Popen(
-                    self._line(words),
+                    line,
                     stdin=source,
                     stdout=output,
                     stderr=fault,
@@ -107,21 +121,20 @@ class Commands:
                     start_new_session=True,
                 )
             except (OSError, ValueError) as error:
-                raise SchedulerError(f"{told} cannot be run: {error}; is Slurm's command on PATH?") from None
+                where = "; look at command_prefix" if self.prefix else ""
+                raise SchedulerError(f"{told} cannot be run: {line[0]} does not start: {error}{where}") from None
             self._wait(process, told, abandoned)
             if output.seek(0, os.SEEK_END) > MOST_OUTPUT:
                 raise SchedulerError(f"{told} printed more than {MOST_OUTPUT} bytes")
             output.seek(0)
-            fault.seek(0)
-            complaint = " ".join(fault.read(64 * 1024).decode("utf-8", "replace").split())
+            fault.seek(max(0, fault.seek(0, os.SEEK_END) - MOST_COMPLAINT))
+            complaint = fault.read().decode("utf-8", "replace").strip()
             said = output.read().decode("utf-8", "replace")
-        return Answer(told, process.returncode, said, printable(complaint, MOST_TOLD))
+        return Answer(told, process.returncode, said, complaint)
 
     def _line(self, words: Sequence[str]) -> list[str]:
-        line = [*SETTINGS, *words]
-        if not self.prefix:
-            return line
-        if os.path.basename(self.prefix[0]) == "ssh":
+        line = ["env", *(() if words[0] in _WITHOUT_SETTINGS else SETTINGS), *words]
+        if any(os.path.basename(word) == "ssh" for word in self.prefix):
             # It joins its words with blanks, and a shell on the other side takes them apart (ssh(1)).
             line = [shlex.quote(word) for word in line]
         return [*self.prefix, *line]
@@ -143,6 +156,12 @@ class Commands:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+def _end_of(text: str) -> str:
+    """The end of a text, in one line: what went wrong is said last, after banners and warnings."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= MOST_TOLD else f"…{line[1 - MOST_TOLD :]}"
 
 
 def cleaned(environment: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 
 NOBODY = frozenset({"", "(null)", "None assigned", "None", "N/A"})
@@ -21,15 +22,21 @@ def expand_nodes(text: str) -> tuple[str, ...]:
     if text.strip() in NOBODY:
         return ()
     names: list[str] = []
-    for part in (found.group(1) for found in _PART.finditer(text.strip())):
+    rest = text.strip()
+    while rest:
+        found = _PART.match(rest)
+        if not found:
+            return (text,)
+        part, rest = found.group(1), rest[found.end() :]
         if not part:
             continue
         pieces = _BRACKETS.split(part)
         choices = [[piece] if number % 2 == 0 else _numbers(piece) for number, piece in enumerate(pieces)]
         if any(not choice for choice in choices):
             return (text,)
-        for combination in itertools.islice(itertools.product(*choices), MOST_NODES):
-            names.append("".join(combination))
+        if len(names) + math.prod(map(len, choices)) > MOST_NODES:
+            return (text,)
+        names += ["".join(combination) for combination in itertools.product(*choices)]
     return tuple(names)
 
 

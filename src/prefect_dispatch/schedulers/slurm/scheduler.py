@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +24,7 @@ from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.python_command import isolated
 from prefect_dispatch.schedulers.slurm import answers
 from prefect_dispatch.schedulers.slurm.commands import Answer, Commands
-from prefect_dispatch.schedulers.slurm.refusals import is_absent, is_over, is_refusal
+from prefect_dispatch.schedulers.slurm.refusals import is_absent, is_disabled, is_over, is_refusal
 from prefect_dispatch.schedulers.slurm.script import (
     batch_script,
     default_log,
@@ -91,14 +92,16 @@ class SlurmScheduler:
     Args:
         site: how the site is used.
         view: who asks the cluster; None for the one that all of this process share.
+        clock: seconds on a clock that is never set back.
     """
 
-    def __init__(self, site: Site, view: View | None = None) -> None:
+    def __init__(self, site: Site, view: View | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._site = site
         self._commands = site.commands
         self._view = view or shared_view(site.commands, site.poll_interval, site.history, site.accounting)
+        self._clock = clock
         self._notified: dict[str, float] = {}
-        self._lacking: dict[tuple[str, int], float] = {}
+        self._lacking: dict[str, tuple[int, float]] = {}
         self._capabilities = Capabilities(
             scheduler=SCHEDULER,
             requeue=True,
@@ -106,7 +109,7 @@ class SlurmScheduler:
             landing_bound=site.landing_bound,
             restart_bound=site.restart_bound,
             observe_bound=max(timedelta(seconds=60), 2 * site.poll_interval),
-            submit_bound=timedelta(seconds=60),
+            submit_bound=max(timedelta(seconds=60), site.commands.time_limit),
             poll_interval=site.poll_interval,
         )
 
@@ -143,7 +146,8 @@ class SlurmScheduler:
         lines = [found.group(1) for line in answer.output.splitlines() if (found := _JOB_ID.match(line.strip()))]
         if answer.code == 0 and len(lines) == 1:
             return ObjectRef(scheduler=SCHEDULER, id=lines[0], token=request.token)
-        if answer.code != 0 and not lines and is_refusal(answer.complaint):
+        refused = answer.is_missing or is_refusal(answer.complaint, answer.code, bool(self._commands.prefix))
+        if answer.code != 0 and not lines and refused:
             raise SubmitRefused(answer.told)
         raise SchedulerError(f"{answer.told}; {request.name} is looked for by its token")
 
@@ -177,6 +181,10 @@ class SlurmScheduler:
             return {}
         look = await self._view.look([object.id for object in ours])
         told = {object: self._observation(object, look) for object in ours}
+        for object, observation in told.items():
+            if observation is None or observation.state is ObjectState.ENDED:
+                self._notified.pop(object.token, None)
+                self._lacking.pop(object.token, None)
         return {object: observation for object, observation in told.items() if observation is not None}
 
     async def stop(self, object: ObjectRef, how: Notice | None) -> None:
@@ -191,17 +199,17 @@ class SlurmScheduler:
         await self._update(entry, f"Comment={comment_of(object.token, stop_asked=True)}", "Requeue=0")
         asked_at = self._notified.get(object.token)
         period = how.period if how is not None else timedelta(0)
-        late = asked_at is not None and time.monotonic() - asked_at > (period + STOP_GRACE).total_seconds()
+        late = asked_at is not None and self._clock() - asked_at > (period + STOP_GRACE).total_seconds()
         if how is None or late or meaning_of(entry.state).state is not ObjectState.RUNNING:
-            await self._cancel("scancel", object.id)
+            await self._change("scancel", object.id)
             if self._commands.prefix:
                 # It runs no more. Where nothing was handed over in a file, or it cannot be deleted, nothing follows.
-                await _in_thread(lambda abandoned: self._commands.run(*delete_command(object.token)))
+                await self._run(*delete_command(object.token))
             return
         if asked_at is None:
             # The wrapper is the batch script; it gives its program the notice that its submission holds.
-            await self._cancel("scancel", "--batch", "--signal=TERM", object.id)
-            self._notified[object.token] = time.monotonic()
+            await self._change("scancel", "--batch", "--signal=TERM", object.id)
+            self._notified[object.token] = self._clock()
 
     async def set_restarts(self, object: ObjectRef, allowed: bool) -> None:
         """See the port."""
@@ -224,9 +232,9 @@ class SlurmScheduler:
             return
         if meaning_of(entry.state).state is not ObjectState.ENDED:
             raise SchedulerError(f"job {object.id} is {entry.state}: it has to end before it can run again")
-        answer = await _in_thread(lambda abandoned: self._commands.run("scontrol", "requeue", object.id))
+        answer = await self._run("scontrol", "requeue", object.id)
         if answer.code != 0:
-            if is_absent(answer.complaint) or "disabled" in answer.complaint:
+            if is_absent(answer.complaint) or is_disabled(answer.complaint):
                 raise SubmitRefused(answer.told)
             raise SchedulerError(answer.told)
 
@@ -260,11 +268,15 @@ class SlurmScheduler:
 
         What is told without it says neither why that run ended nor where it ran.
         """
-        key, now = (entry.token, entry.restart), time.monotonic()
         if not answers.lacks_earlier_end(entry, runs):
-            self._lacking.pop(key, None)
+            self._lacking.pop(entry.token, None)
             return False
-        return now - self._lacking.setdefault(key, now) < self._site.accounting_lag.total_seconds()
+        now = self._clock()
+        restart, since = self._lacking.get(entry.token, (entry.restart, now))
+        if restart != entry.restart:
+            since = now
+        self._lacking[entry.token] = (entry.restart, since)
+        return now - since < self._site.accounting_lag.total_seconds()
 
     async def _entry(self, object: ObjectRef) -> QueueEntry | None:
         """The object in the queue, unless it is not there or over."""
@@ -275,14 +287,15 @@ class SlurmScheduler:
         return None if over else entry
 
     async def _update(self, entry: QueueEntry, *changes: str) -> None:
-        answer = await _in_thread(
-            lambda abandoned: self._commands.run("scontrol", "update", f"JobId={entry.id}", *changes)
-        )
-        if answer.code != 0 and not (is_absent(answer.complaint) or is_over(answer.complaint)):
-            raise SchedulerError(answer.told)
+        await self._change("scontrol", "update", f"JobId={entry.id}", *changes)
 
-    async def _cancel(self, *words: str) -> None:
-        answer = await _in_thread(lambda abandoned: self._commands.run(*words))
+    async def _run(self, *words: str) -> Answer:
+        """Run a command, for as long as somebody waits for it: later it would undo what was asked for after it."""
+        return await _in_thread(lambda abandoned: self._commands.run(*words, abandoned=abandoned))
+
+    async def _change(self, *words: str) -> None:
+        """Run a command that changes a job. One that is gone or over needs no change."""
+        answer = await self._run(*words)
         if answer.code != 0 and not (is_absent(answer.complaint) or is_over(answer.complaint)):
             raise SchedulerError(answer.told)
 
@@ -294,9 +307,8 @@ class SlurmScheduler:
         try:
             os.makedirs(os.path.dirname(log), exist_ok=True)
             os.makedirs(os.path.dirname(link), exist_ok=True)
-            os.symlink(log, link)
-        except FileExistsError:
-            pass
+            with suppress(FileExistsError):
+                os.symlink(log, link)
         except OSError as error:
             raise SubmitRefused(f"log {log}: {error.strerror}; name another, or another log_folder") from None
 

@@ -39,11 +39,14 @@ OURS = {
     "clusters": "name one cluster's commands by command_prefix",
     "nodes": "write resources.nodes",
     "ntasks-per-node": "write resources.tasks_per_node",
+    "tasks-per-node": "write resources.tasks_per_node",
     "cpus-per-task": "write resources.cpus",
     "mem": "write resources.memory",
     "gpus-per-node": "write resources.gpus",
 }
 """The options that are not for ``resources.options``, and what to do instead."""
+_WHOLE = frozenset({"gpus", "ntasks"})
+"""Options of their own whose names another one of ours begins with."""
 WITH_SETUP = 'set -e\n{setup}\nexec "$@"'
 _MEBIBYTE = 1024 * 1024
 _NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
@@ -54,10 +57,13 @@ def describe_option_refusal(resources: Resources) -> str | None:
     for name, value in resources.options.items():
         if not _NAME.match(name):
             return f"resources.options {name!r} is no long option of sbatch; write one such as partition"
-        if name in OURS:
-            return f"resources.options {name}: {OURS[name]}"
         if name == "time":
             return _describe_time(value)
+        # getopt_long(3) takes the beginning of a name for the whole.
+        meant = name if name in OURS else next((each for each in (*OURS, "time") if each.startswith(name)), None)
+        if meant is not None and name not in _WHOLE:
+            short = "" if meant == name else f"it may be read as {meant}: "
+            return f"resources.options {name}: {short}{OURS.get(meant, 'write the whole name')}"
         if "\n" in value:
             return f"resources.options {name} holds a line break; take it out"
     return None

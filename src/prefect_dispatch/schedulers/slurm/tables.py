@@ -40,7 +40,7 @@ ACCOUNTING_FIELDS = (
     "Comment",
 )
 FREE_TEXT = 2
-"""So many fields at the end may hold anything; those of our own jobs hold no ``|``."""
+"""So many fields at the end may hold anything; the name of a job of ours holds no ``|``."""
 _BEGINS = re.compile(r"(\d+)(?:[_+.][^|]*)?\|")
 _OUR_NAME = re.compile(r"[a-z0-9-]{1,40}\.g\d{1,7}n\d{1,6}\.([a-z2-7]{16})\Z")
 COMMENT = "prefect-dispatch"
@@ -190,13 +190,14 @@ def _our_lines(text: str, count: int, command: str) -> Iterator[tuple[list[str],
                 continue
             raise SchedulerError(f"{command} printed what is none of its lines: {printable(repr(line), 120)}")
         seen = True
-        fields = line.removesuffix("|").split("|")
+        # The last field is the comment, to which others may have written anything.
+        fields = line.removesuffix("|").split("|", count - 1)
         if len(fields) < count:
             if len(fields) > count - FREE_TEXT - 1:
                 continue
             raise SchedulerError(f"{command} printed part of a line: {printable(repr(line), 120)}")
         found = _OUR_NAME.match(fields[count - FREE_TEXT])
-        if found and fields[0].isdigit() and len(fields) == count:
+        if found and fields[0].isdigit():
             yield fields, found.group(1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -30,7 +30,7 @@ GATHER_SOON = 0.01
 SOON = 0.1
 """This part of an interval lies at least between two looks, however urgent."""
 MOST_IDS = 5000
-"""More jobs than this are not named one by one: the user's whole history is asked for."""
+"""So many jobs are named in one call: Linux takes no longer argument than 128 KiB (execve(2))."""
 NO_ACCOUNTING = "accounting storage is disabled"
 
 
@@ -137,7 +137,7 @@ class View:
                 self._asked[name] = now
             if self._next is None:
                 self._next = _Round(now)
-                threading.Thread(target=self._begin, name="slurm-look", daemon=True).start()
+                threading.Thread(target=self._begin, args=[self._next], name="slurm-look", daemon=True).start()
             if urgent and self._next.urgent_since is None:
                 self._next.urgent_since = now
             self._next.ids.update(ids)
@@ -156,19 +156,15 @@ class View:
             self._user = number[-1]
         return self._user
 
-    def _begin(self) -> None:
-        """Wait until the next look is due, then look. One look at a time: whoever asks meanwhile joins the next one."""
+    def _begin(self, this: _Round) -> None:
+        """Wait until a look is due, then look. One look at a time: whoever asks meanwhile joins the next one."""
         with self._changed:
-            while self._next is not None:
-                left = self._next.due(self._last, self._interval) - time.monotonic()
-                if self._busy or left > 0:
-                    self._changed.wait(None if self._busy else left)
-                else:
+            while True:
+                left = this.due(self._last, self._interval) - time.monotonic()
+                if not self._busy and left <= 0:
                     break
-            this, self._next = self._next, None
-            self._busy = True
-        if this is None:
-            return
+                self._changed.wait(None if self._busy else left)
+            self._next, self._busy = None, True
         try:
             outcome: Look | BaseException = self._ask(this)
         except BaseException as error:
@@ -197,21 +193,30 @@ class View:
         queue = read_queue(printed.require())
         known = {entry.token for entry in queue.values()}
         ids = {id for id in this.ids if needs_accounting(queue.get(id))}
-        everything = bool(this.tokens - known) or len(ids) > MOST_IDS
-        if not self._accounting or not (ids or everything):
-            return Look(queue, {}, self._accounting, None)
-        words = ["sacct", "-D", "-X", "-P", "-n", f"--user={user}", "-S", f"now-{self._history.days or 1}days"]
-        words += ["-o", ",".join(ACCOUNTING_FIELDS)]
-        if not everything:
-            words += ["-j", ",".join(sorted(ids, key=int))]
-        try:
-            answer = self._commands.run(*words)
-            if answer.code != 0 and NO_ACCOUNTING in answer.complaint.lower():
-                self._accounting = False
-                return Look(queue, {}, False, None)
-            return Look(queue, read_accounting(answer.require()), True, None)
-        except SchedulerError as fault:
-            return Look(queue, {}, True, fault)
+        runs: dict[str, list[AccountedRun]] = {}
+        for which in self._questions(ids, bool(this.tokens - known)) if self._accounting else ():
+            words = ("sacct", "-D", "-X", "-P", "-n", f"--user={user}", "-o", ",".join(ACCOUNTING_FIELDS), *which)
+            try:
+                answer = self._commands.run(*words)
+                if answer.code != 0 and NO_ACCOUNTING in answer.complaint.lower():
+                    self._accounting = False
+                    return Look(queue, {}, False, None)
+                runs.update(read_accounting(answer.require()))
+            except SchedulerError as fault:
+                return Look(queue, {}, True, fault)
+        return Look(queue, runs, self._accounting, None)
+
+    def _questions(self, ids: Collection[str], search: bool) -> Iterator[tuple[str, ...]]:
+        """What is asked of the accounting: the whole history for tokens, and jobs by their ids.
+
+        A start time would cut runs off those that are named as well, and the order of a job's runs is their number.
+        What is told of them comes last, and so instead of what the history holds of them.
+        """
+        if search:
+            yield "-S", f"now-{-(-self._history // timedelta(days=1))}days"
+        named = sorted(ids, key=int)
+        for start in range(0, len(named), MOST_IDS):
+            yield "-j", ",".join(named[start : start + MOST_IDS])
 
 
 _VIEWS: WeakValueDictionary[object, View] = WeakValueDictionary()
