@@ -18,9 +18,7 @@ from support.deployed import DEPLOYMENT, WORKING, patiently
 
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        not os.environ.get(PICTURES), reason=f"slow; {PICTURES}=docs/pictures runs them and makes pictures"
-    ),
+    pytest.mark.skipif(not os.environ.get(PICTURES), reason=f"{PICTURES}=docs/pictures runs them"),
 ]
 MODAL = "//*[contains(concat(' ', @class, ' '), ' p-modal ')]"
 
