@@ -5,6 +5,7 @@ With ``DISPATCH_TESTS_PICTURES=docs/pictures`` the pictures of the documentation
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,10 +13,13 @@ import pytest
 from prefect.client.orchestration import get_client
 
 from prefect_dispatch.blocks import CheckpointStore, LocalScheduler
-from support.browser import Person, field_of, opened, why_not
+from support.browser import PICTURES, Person, field_of, opened, why_not
 from support.deployed import DEPLOYMENT, WORKING, patiently
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not os.environ.get(PICTURES), reason=f"{PICTURES}=docs/pictures runs them"),
+]
 MODAL = "//*[contains(concat(' ', @class, ' '), ' p-modal ')]"
 
 # Saves a step each time; its first execution works until it is taken away, the next one ends.

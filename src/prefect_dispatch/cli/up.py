@@ -243,7 +243,9 @@ async def _serve(options: argparse.Namespace, url: str, folder: Path, alone: boo
         served = await deploying.serve_deployments(client, folder)
         told = await deploying.make_automation(client, options.notify)
         await deploying.forget_missed(client, served.pollers)
-        await deploying.release_pollers(client, served.pollers, timedelta(0) if alone else DEAD_FOR)
+        # On a server of our own nobody else runs what is deployed, so what seems to run has died with the last up.
+        dead = list(served.deployments.values()) if alone else served.pollers
+        await deploying.release_runs(client, dead, timedelta(0) if alone else DEAD_FOR)
         await deploying.start_reconcile(client, served)
     for note in served.notes:
         say(note)

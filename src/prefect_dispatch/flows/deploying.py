@@ -171,15 +171,15 @@ async def forget_missed(client: PrefectClient, pollers: Sequence[UUID]) -> int:
     return deleted
 
 
-async def release_pollers(client: PrefectClient, pollers: Sequence[UUID], dead_for: timedelta) -> int:
-    """Mark runs of pollers as crashed whose processes are gone: each would keep the one slot, and no other would run.
+async def release_runs(client: PrefectClient, deployments: Sequence[UUID], dead_for: timedelta) -> int:
+    """Mark runs as crashed whose processes are gone: a poller's would keep the one slot, and no other would run.
 
     A worker that ends leaves those behind that it was about to start; and a server that is started again has forgotten
     to whom it has given slots. Should one live all the same, two look at the same time, which any number may.
 
     Args:
         client: Prefect.
-        pollers: their deployments.
+        deployments: theirs.
         dead_for: how long a run must have been in its state.
 
     Returns:
@@ -188,7 +188,7 @@ async def release_pollers(client: PrefectClient, pollers: Sequence[UUID], dead_f
     types = [StateType.PENDING, StateType.RUNNING]
     chosen = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=types)))
     released = 0
-    for poller in pollers:
+    for poller in deployments:
         own = DeploymentFilter(id=DeploymentFilterId(any_=[poller]))
         runs = await client.read_flow_runs(deployment_filter=own, flow_run_filter=chosen, limit=PAGE)
         dead = [run for run in runs if run.state and datetime.now(UTC) - run.state.timestamp >= dead_for]
