@@ -42,7 +42,7 @@ def test_without_an_endpoint_it_is_amazons_whatever_else_is_set(monkeypatch: pyt
     access = S3Access("", "eu-central-1", lambda again: Credentials("a", "b", "token"))
     # then neither client would send the token there
     assert access.endpoint == "https://s3.eu-central-1.amazonaws.com"
-    assert access.filesystem().endpoint_url == access.endpoint
+    assert access.filesystem(access.credentials()).endpoint_url == access.endpoint
     assert "elsewhere" not in repr(access.bucket("bucket", access.credentials()))
 
 
@@ -58,15 +58,17 @@ def test_a_profile_is_read_and_its_renewed_keys_are_picked_up(nothing: Path, mon
     access = access_of_environment(os.environ)
     assert (access.endpoint, access.region) == ("http://lab:9000", "here")
     assert access.credentials().token == "first"
-    before = access.filesystem()
+    before, first = access.filesystem(access.credentials()), access.credentials()
     # when somebody renews them, and a request is denied
     file.write_text(text.format("second"))
-    assert access.renew()
+    assert access.renew(first)
     # then both clients have the new ones
     assert access.credentials().token == "second"
-    assert access.filesystem() is not before
-    assert access.filesystem().token == "second"
-    assert not access.renew()
+    assert access.filesystem(access.credentials()) is not before
+    assert access.filesystem(access.credentials()).token == "second"
+    # and whoever was denied with the old ones at the same time has them too, but who has no others is told so
+    assert access.renew(first)
+    assert not access.renew(access.credentials())
 
 
 def test_no_credentials_at_all_are_told_with_what_to_set(nothing: Path) -> None:
@@ -105,7 +107,7 @@ def test_credentials_that_no_request_can_carry_are_told_without_them(name: str, 
     given = {"key": "one", "secret": "two", "token": "three"}
     given[name] += end
     access = S3Access("http://host", "", lambda again: Credentials(**given))
-    for ask in (access.credentials, access.renew, access.filesystem):
+    for ask in (access.credentials, lambda: access.renew(Credentials("an", "other"))):
         with pytest.raises(StoreUnreachable, match="no request can carry") as refusal:
             ask()
         assert not [value for value in given.values() if value in str(refusal.value)]
