@@ -67,10 +67,10 @@ class Bucket:
 
 
 @contextmanager
-def a_bucket(setting: Setting) -> Iterator[Bucket]:
-    """Run a server while the block runs."""
+def a_bucket(setting: Setting, folder: Path | None = None) -> Iterator[Bucket]:
+    """Run a server while the block runs, in the row's folder or in another one."""
     setting.tell("  starting an S3 server")
-    with serve("seaweed", setting.folder / "server") as server:
+    with serve("seaweed", (folder or setting.folder) / "server") as server:
         credentials = Credentials(server.key, server.secret)
         patience = S3Patience(timedelta(seconds=60), timedelta(seconds=60))
         yield Bucket(server, S3Access(server.endpoint, "", lambda again: credentials, patience=patience))

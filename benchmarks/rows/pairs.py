@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -47,18 +47,33 @@ def take_pairs(ours: Callable[[int], object], bare: Callable[[int], object], cou
         count: how many pairs.
         warm_up: how many pairs are run before and not counted.
     """
-    times: tuple[list[float], list[float]] = ([], [])
+    taken = take_rounds((ours, bare), count, warm_up)
+    return Pairs(*taken)
+
+
+def take_rounds(
+    works: Sequence[Callable[[int], object]], count: int, warm_up: int = 1
+) -> tuple[tuple[float, ...], ...]:
+    """Time several pieces of work in turn, A B C C B A A B …, and return the seconds of each.
+
+    Args:
+        works: what is measured; each gets the round's number, those of the warm-up among them.
+        count: how many rounds.
+        warm_up: how many rounds are run before and not counted.
+    """
+    times: list[list[float]] = [[] for _ in works]
+    places = range(len(works))
     gc.collect()
     gc.disable()
     try:
         for number in range(-warm_up, count):
-            for which in (0, 1) if number % 2 else (1, 0):
-                spent = seconds_of(bare if which else ours, number + warm_up)
+            for which in places if number % 2 else reversed(places):
+                spent = seconds_of(works[which], number + warm_up)
                 if number >= 0:
                     times[which].append(spent)
     finally:
         gc.enable()
-    return Pairs(tuple(times[0]), tuple(times[1]))
+    return tuple(tuple(each) for each in times)
 
 
 def seconds_of(work: Callable[[int], object], number: int) -> float:

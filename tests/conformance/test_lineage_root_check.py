@@ -13,6 +13,7 @@ from prefect_dispatch.format.names import attempt_of, encode_part, new_token
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.check import Severity
+from prefect_dispatch.stores.layout import STANDING
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 
@@ -161,8 +162,10 @@ def test_a_folder_that_is_no_root_has_a_fault_and_is_not_touched(bench):
 
 
 def test_a_root_whose_preparation_was_not_finished_is_sound_and_is_said_to_be_unfinished(bench):
-    # given what a crash right after the probe leaves
+    # given what a crash right before its document leaves
     bench.write("tmp/0123456789abcdef.probe", b"")
+    for folder in STANDING:
+        bench.store.make_folder(folder)
     # when
     (note,) = LineageRoot(bench.store).check()
     # then
@@ -180,6 +183,7 @@ def test_a_link_and_a_name_that_is_not_utf8_are_faults_and_the_check_goes_on(roo
     if not isinstance(bench.store, PosixStore):
         pytest.skip("no other store holds either")
     place = Path(bench.store.location)
+    (place / "pruned").rmdir()
     (place / "pruned").symlink_to(tmp_path)
     (place / "claims" / os.fsdecode(b"bad\xff")).touch()
     found = " ".join(faults(root))

@@ -34,14 +34,14 @@ class TestLedger:
         assert ledger.read("1.json") == b"x" * 3_000_000
 
     def test_a_name_without_content_is_there_and_empty(self, bench):
-        ledger = bench.store.ledger("pub")
+        ledger = bench.store.ledger("names")
         ledger.create("one")
         assert ledger.names() == ["one"]
         assert ledger.read("one") == b""
 
     @pytest.mark.parametrize("content", [b"", b"second"])
     def test_a_name_is_created_once_and_keeps_what_it_had(self, bench, content):
-        ledger = bench.store.ledger("pub")
+        ledger = bench.store.ledger("names")
         ledger.create("one", b"first")
         with pytest.raises(Exists, match="one"):
             ledger.create("one", content)
@@ -53,8 +53,8 @@ class TestLedger:
         assert bench.store.ledger("").names() == ["format.json"]
 
     def test_what_is_not_there_is_absent_and_lists_as_nothing(self, bench):
-        ledger = bench.store.ledger("pub")
-        with pytest.raises(Absent, match="pub"):
+        ledger = bench.store.ledger("names")
+        with pytest.raises(Absent, match="names"):
             ledger.read("one")
         assert ledger.names() == []
         ledger.create("one")
@@ -70,7 +70,7 @@ class TestLedger:
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "x" * 256, "\udcff"])
     def test_a_name_that_no_file_can_have_is_refused(self, bench, name):
-        ledger = bench.store.ledger("pub")
+        ledger = bench.store.ledger("names")
         for call in (ledger.create, ledger.read, ledger.remove):
             with pytest.raises(StoreError) as refusal:
                 call(name)
@@ -82,7 +82,7 @@ class TestLedger:
             bench.store.ledger(folder)
 
     def test_names_come_after_the_one_given_sorted_by_their_bytes(self, bench):
-        ledger = bench.store.ledger("pub")
+        ledger = bench.store.ledger("names")
         for name in ("b", "a", "é", "B", "\U0001f600", "\uffff"):
             ledger.create(name)
         assert ledger.names() == ["B", "a", "b", "é", "\uffff", "\U0001f600"]
@@ -110,7 +110,7 @@ class TestLedger:
         start = threading.Barrier(32)
 
         def write(number: int) -> bool:
-            ledger = bench.store.ledger("record")
+            ledger = bench.store.ledger("documents")
             start.wait(timeout=30)
             try:
                 ledger.create("1.json", bytes([number]) * 10_000)
@@ -121,10 +121,10 @@ class TestLedger:
         with ThreadPoolExecutor(32) as pool:
             won = [number for number, success in enumerate(pool.map(write, range(32))) if success]
         assert len(won) == 1
-        assert bench.store.ledger("record").read("1.json") == bytes(won) * 10_000
+        assert bench.store.ledger("documents").read("1.json") == bytes(won) * 10_000
 
     def test_a_listing_under_a_writer_has_everything_from_before_and_nothing_half_written(self, bench):
-        ledger = bench.store.ledger("record")
+        ledger = bench.store.ledger("documents")
         for number in range(50):
             ledger.create(f"{number:03d}", b"whole")
         stop = threading.Event()
@@ -149,20 +149,20 @@ class TestLedger:
 
 class TestDocuments:
     def test_ones_own_document_is_ones_own_success(self, bench):
-        ledger = bench.store.ledger("record")
+        ledger = bench.store.ledger("documents")
         first = create_once(ledger, "1.json", {"kind": "opened"}, nonce="mine")
         assert create_once(ledger, "1.json", {"kind": "opened"}, nonce="mine") == first
         assert read_document(ledger, "1.json", "it") == {"format": 1, "kind": "opened", "nonce": "mine"}
 
     def test_anothers_document_is_not(self, bench):
-        ledger = bench.store.ledger("record")
+        ledger = bench.store.ledger("documents")
         create_once(ledger, "1.json", {"kind": "opened"})
         with pytest.raises(Exists):
             create_once(ledger, "1.json", {"kind": "opened"})
 
     def test_what_is_too_long_is_read_only_so_far_that_it_shows(self, bench):
-        bench.write("record/1.json", b" " * (MAX_DOCUMENT_BYTES + 1000))
-        assert len(bench.store.ledger("record").read("1.json")) == MAX_DOCUMENT_BYTES + 1
+        bench.write("documents/1.json", b" " * (MAX_DOCUMENT_BYTES + 1000))
+        assert len(bench.store.ledger("documents").read("1.json")) == MAX_DOCUMENT_BYTES + 1
 
 
 class TestFiles:

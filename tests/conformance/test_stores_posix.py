@@ -54,10 +54,10 @@ def fail_fsync(monkeypatch, which, error: int) -> list[str]:
 
 class TestLinks:
     def test_a_ledger_that_is_a_link_is_refused(self, store, folder, outside):
-        (folder / "pub").symlink_to(outside)
-        ledger = store.ledger("pub")
+        (folder / "names").symlink_to(outside)
+        ledger = store.ledger("names")
         for call in (lambda: ledger.create("one"), lambda: ledger.read("secret"), ledger.names):
-            with pytest.raises(StoreError, match=r"pub.*symbolic link"):
+            with pytest.raises(StoreError, match=r"names.*symbolic link"):
                 call()
         assert sorted(entry.name for entry in outside.iterdir()) == ["secret"]
 
@@ -69,23 +69,23 @@ class TestLinks:
             store.make_folder("meta/a")
 
     def test_a_name_that_is_a_link_is_neither_read_nor_listed_nor_taken_for_created(self, store, folder, outside):
-        store.ledger("pub").create("real")
-        (folder / "pub" / "link").symlink_to(outside / "secret")
-        (folder / "pub" / "dangling").symlink_to(outside / "new")
-        assert store.ledger("pub").names() == ["real"]
+        store.ledger("names").create("real")
+        (folder / "names" / "link").symlink_to(outside / "secret")
+        (folder / "names" / "dangling").symlink_to(outside / "new")
+        assert store.ledger("names").names() == ["real"]
         with pytest.raises(StoreError, match="link"):
-            store.ledger("pub").read("link")
+            store.ledger("names").read("link")
         for name in ("link", "dangling"):
             with pytest.raises(StoreError, match="regular file") as refusal:
-                store.ledger("pub").create(name)
+                store.ledger("names").create(name)
             assert not isinstance(refusal.value, Exists)
         assert not (outside / "new").exists()
 
     def test_the_root_itself_may_be_reached_over_a_link(self, folder, tmp_path):
         folder.mkdir()
         (tmp_path / "link").symlink_to(folder)
-        PosixStore(tmp_path / "link").ledger("pub").create("one")
-        assert (folder / "pub" / "one").exists()
+        PosixStore(tmp_path / "link").ledger("names").create("one")
+        assert (folder / "names" / "one").exists()
 
     def test_a_save_reached_over_a_link_is_refused(self, store, folder, outside):
         (folder / "exec").mkdir()
@@ -168,10 +168,10 @@ class TestStrangeFiles:
             store.sync("exec/save", files)
 
     def test_names_that_are_not_utf8_are_named(self, store, folder):
-        store.ledger("pub").create("one")
-        (folder / "pub" / os.fsdecode(b"bad\xff")).touch()
+        store.ledger("names").create("one")
+        (folder / "names" / os.fsdecode(b"bad\xff")).touch()
         with pytest.raises(StoreError, match=r"bad\\xff"):
-            store.ledger("pub").names()
+            store.ledger("names").names()
         (folder / "exec" / "save").mkdir(parents=True)
         (folder / "exec" / "save" / os.fsdecode(b"worse\xff")).touch()
         with pytest.raises(Unpublishable, match=r"worse\\xff"):
@@ -232,25 +232,25 @@ class TestStrangeFiles:
 class TestFailingDisk:
     def test_a_mount_that_cannot_sync_folders_is_taken_as_it_is(self, store, folder, monkeypatch):
         failed = fail_fsync(monkeypatch, lambda path: Path(path).is_dir(), errno.EINVAL)
-        store.ledger("pub").create("one")
+        store.ledger("names").create("one")
         store.ledger("meta/a").create("started.json", b"{}")
-        assert failed and store.ledger("pub").names() == ["one"]
+        assert failed and store.ledger("names").names() == ["one"]
 
     @pytest.mark.parametrize("content", [b"", b"content"])
     def test_a_folder_that_does_not_reach_the_disk_is_an_error(self, store, folder, monkeypatch, content):
-        store.ledger("pub").create("before")
-        fail_fsync(monkeypatch, lambda path: path.endswith("/pub"), errno.EIO)
-        with pytest.raises(NotDurable, match=r"pub/one.*Input/output"):
-            store.ledger("pub").create("one", content)
+        store.ledger("names").create("before")
+        fail_fsync(monkeypatch, lambda path: path.endswith("/names"), errno.EIO)
+        with pytest.raises(NotDurable, match=r"names/one.*Input/output"):
+            store.ledger("names").create("one", content)
         with pytest.raises(NotDurable):
-            store.ledger("pub").create("before", content)
+            store.ledger("names").create("before", content)
         assert list((folder / "tmp").iterdir()) == []
 
     def test_content_that_does_not_reach_the_disk_gets_no_name(self, store, folder, monkeypatch):
         fail_fsync(monkeypatch, lambda path: path.endswith(".new"), errno.EIO)
         with pytest.raises(NotDurable):
-            store.ledger("record").create("1.json", b"content")
-        assert store.ledger("record").names() == []
+            store.ledger("documents").create("1.json", b"content")
+        assert store.ledger("documents").names() == []
         assert list((folder / "tmp").iterdir()) == []
 
     def test_the_way_down_to_a_name_is_made_durable_once_by_each_process(self, folder, monkeypatch):
@@ -284,13 +284,13 @@ class TestFailingDisk:
 
         monkeypatch.setattr(os, "write", write)
         for call in (
-            lambda: store.ledger("record").create("1.json", b"content"),
+            lambda: store.ledger("documents").create("1.json", b"content"),
             lambda: store.copy("exec/save", "meta/save", files),
         ):
             with pytest.raises(StoreError, match="No space left on device; free space"):
                 call()
         monkeypatch.undo()
-        assert store.ledger("record").names() == []
+        assert store.ledger("documents").names() == []
         assert store.ledger("meta").names() == []
         assert list((folder / "tmp").iterdir()) == []
 
@@ -299,7 +299,7 @@ class TestFailingDisk:
         (folder / "exec").mkdir()
         (folder / "exec" / "save").write_bytes(b"123")
         files = store.files("exec/save")
-        store.ledger("pub").create("one")
+        store.ledger("names").create("one")
         real = os.open
 
         def refuse(path, flags, *rest, **options):
@@ -308,7 +308,7 @@ class TestFailingDisk:
             return real(path, flags, *rest, **options)
 
         monkeypatch.setattr(os, "open", refuse)
-        for call in (lambda: store.difference("exec/save", files), lambda: store.ledger("pub").read("one")):
+        for call in (lambda: store.difference("exec/save", files), lambda: store.ledger("names").read("one")):
             with pytest.raises(StoreError) as refusal:
                 call()
             assert not isinstance(refusal.value, Absent)
@@ -376,7 +376,7 @@ import sys
 from pathlib import Path
 from prefect_dispatch.errors import Exists
 from prefect_dispatch.stores.posix import PosixStore
-ledger = PosixStore(Path(sys.argv[1])).ledger("record")
+ledger = PosixStore(Path(sys.argv[1])).ledger("documents")
 sys.stdin.read()
 for number in range(40):
     try:
@@ -401,7 +401,7 @@ def test_of_many_processes_one_has_each_name_and_all_content_is_whole(store, fol
     owner = {int(number): mark for mark, numbers in won.items() for number in numbers}
     assert sum(len(numbers) for numbers in won.values()) == len(owner) == 40
     for number, mark in owner.items():
-        assert store.ledger("record").read(f"{number:03d}.json") == mark.encode() * 5000
+        assert store.ledger("documents").read(f"{number:03d}.json") == mark.encode() * 5000
     assert list((folder / "tmp").iterdir()) == []
 
 
@@ -413,15 +413,15 @@ def test_a_writer_that_is_killed_leaves_a_whole_name_or_none(store, folder):
     written = [int(writer.stdout.readline()) for _ in range(20)]
     os.kill(writer.pid, signal.SIGKILL)
     written += [int(line) for line in writer.communicate(timeout=30)[0].split()]
-    names = store.ledger("record").names()
+    names = store.ledger("documents").names()
     assert {f"{number:03d}.json" for number in written} <= set(names)
-    assert {store.ledger("record").read(name) for name in names} == {b"x" * 5000}
+    assert {store.ledger("documents").read(name) for name in names} == {b"x" * 5000}
 
 
 def test_a_long_ledger_is_listed_in_about_the_time_of_a_bare_scan(store, folder):
-    (folder / "pub").mkdir()
+    (folder / "names").mkdir()
     for number in range(20_000):
-        os.close(os.open(folder / "pub" / f"{number:020d}-{number:020d}-MV4GKYZP", os.O_CREAT | os.O_WRONLY))
+        os.close(os.open(folder / "names" / f"{number:020d}-{number:020d}-MV4GKYZP", os.O_CREAT | os.O_WRONLY))
 
     def best(call) -> float:
         times = []
@@ -432,18 +432,18 @@ def test_a_long_ledger_is_listed_in_about_the_time_of_a_bare_scan(store, folder)
         return min(times)
 
     def scan() -> list[os.DirEntry]:
-        with os.scandir(folder / "pub") as entries:
+        with os.scandir(folder / "names") as entries:
             return list(entries)
 
     # Twice is the aim, measured by a benchmark; this only catches a stat for each name, which is far above it.
-    assert best(store.ledger("pub").names) < 4 * best(scan)
+    assert best(store.ledger("names").names) < 4 * best(scan)
 
 
 def test_a_root_that_is_gone_is_not_made_anew_by_a_writer(tmp_path):
     # given a root that was there, and is away with its file system
     store = PosixStore(tmp_path / "root")
     store.probe()
-    ledger = store.ledger("record")
+    ledger = store.ledger("documents")
     ledger.create("one")
     (tmp_path / "root").rename(tmp_path / "away")
     # when

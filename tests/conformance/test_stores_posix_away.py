@@ -8,8 +8,11 @@ import time
 import pytest
 
 from prefect_dispatch.errors import Absent, RootAbsent, StoreError, StoreUnreachable, UnknownFormat
+from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores import posix_copy
+from prefect_dispatch.stores.identity_reference import agree_on_reference
+from prefect_dispatch.stores.layout import STANDING
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 
@@ -20,13 +23,13 @@ class TestRootThatIsAway:
     @pytest.mark.parametrize(
         "ask",
         [
-            lambda store: store.ledger("pub").names(),
-            lambda store: store.ledger("pub").unordered_names(),
-            lambda store: store.ledger("pub").strangers(),
-            lambda store: store.ledger("pub").read("one"),
-            lambda store: store.ledger("pub").create("two"),
-            lambda store: store.ledger("pub").create("two", b"2"),
-            lambda store: store.ledger("pub").remove("one"),
+            lambda store: store.ledger("names").names(),
+            lambda store: store.ledger("names").unordered_names(),
+            lambda store: store.ledger("names").strangers(),
+            lambda store: store.ledger("names").read("one"),
+            lambda store: store.ledger("names").create("two"),
+            lambda store: store.ledger("names").create("two", b"2"),
+            lambda store: store.ledger("names").remove("one"),
             lambda store: store.folders("exec"),
             lambda store: store.make_folder("exec/b"),
             lambda store: store.files("exec/a/save"),
@@ -39,7 +42,7 @@ class TestRootThatIsAway:
         # given a store that was used, and its root away
         store = PosixStore(tmp_path / "root")
         store.probe()
-        store.ledger("pub").create("one")
+        store.ledger("names").create("one")
         (tmp_path / "root").rename(tmp_path / "away")
         # when it is asked, then it says so
         with pytest.raises(RootAbsent, match="mounted"):
@@ -74,6 +77,58 @@ class TestRootThatIsAway:
         root.prepare("record-1", "digits")
         with pytest.raises(UnknownFormat, match="record-1"):
             root.enter("record-2", "digits")
+
+
+ATTEMPT = "k3v7q2m5x4c6b7a2-0"
+ASKED = {
+    "claims": lambda root: root.claim(Epoch(0, 2, 0), "a3v7q2m5x4c6b7a2-0", "record-1", "run-2"),
+    "pub": lambda root: root.latest(),
+    "pruned": lambda root: root.latest(),
+    "done": lambda root: root.completions(),
+    "identity": lambda root: agree_on_reference(root.store, 0, ATTEMPT, {"seed": "1"}),
+}
+"""What would be decided wrongly, were the ledger taken for empty."""
+
+
+class TestLedgersThatAreAway:
+    """A ledger was made with its root. Where it is not there, it was moved away, and nobody takes it for empty."""
+
+    @pytest.fixture
+    def root(self, tmp_path):
+        root = LineageRoot(PosixStore(tmp_path / "root"))
+        root.prepare("record-1", "digits")
+        root.claim(Epoch(0, 1, 0), ATTEMPT, "record-1", "run-1")
+        root.start(Epoch(0, 1, 0), ATTEMPT, {})
+        save = tmp_path / "root" / "exec" / ATTEMPT / "step-1"
+        save.mkdir()
+        (save / "model").write_bytes(b"weights")
+        root.publish(Epoch(0, 1, 0), ATTEMPT, f"exec/{ATTEMPT}/step-1", 1)
+        return root
+
+    def test_each_of_them_is_asked_about(self):
+        assert set(ASKED) == set(STANDING)
+
+    @pytest.mark.parametrize("folder", STANDING)
+    def test_what_depends_on_it_is_not_decided_and_none_is_made(self, root, tmp_path, folder):
+        (tmp_path / "root" / folder).rename(tmp_path / "away")
+        for _ in range(2):
+            with pytest.raises(StoreUnreachable, match=f"{folder} is not there.*moved away"):
+                ASKED[folder](LineageRoot(PosixStore(tmp_path / "root")))
+            # also where somebody makes the root ready once more, as runs by hand do
+            root.prepare("record-1", "digits")
+        assert not (tmp_path / "root" / folder).exists()
+        # and once it is back, all is as it was
+        (tmp_path / "away").rename(tmp_path / "root" / folder)
+        ASKED[folder](root)
+        assert root.latest().publication.step == 1
+
+    def test_an_old_writer_begins_no_other_one(self, root, tmp_path):
+        (tmp_path / "root" / "pub").rename(tmp_path / "away")
+        (tmp_path / "root" / "exec" / ATTEMPT / "step-1").rename(tmp_path / "root" / "exec" / ATTEMPT / "step-2")
+        with pytest.raises(StoreUnreachable, match="moved away"):
+            root.publish(Epoch(0, 1, 0), ATTEMPT, f"exec/{ATTEMPT}/step-2", 2)
+        assert not (tmp_path / "root" / "pub").exists()
+        assert [fault.place for fault in root.check()] == ["pub"]
 
 
 def test_what_is_lost_of_a_copy_is_not_lost_of_its_source(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import resource
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import s3fs
 
 from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable, Unpublishable
 from prefect_dispatch.format.epoch import Epoch
@@ -263,6 +265,25 @@ def test_a_file_that_takes_long_to_be_read_here_is_no_transfer_that_stands_still
     publication = root.publish(epoch, attempt, f"exec/{attempt}/save.pt", 3)
     managed.copy(publication.path, "meta/other/resume/save.pt", root.latest().manifest.files)
     assert Path(managed.workplace, "meta/other/resume/save.pt").read_bytes() == b"long weights"
+
+
+def test_a_client_that_takes_long_to_load_is_no_transfer_that_stands_still(
+    execution, managed: ManagedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a machine on which the client loads far longer than a transfer may stand still
+    root, epoch, attempt, folder = execution
+    monkeypatch.setattr(s3_mover, "_STALLED", 0.05)
+    real = s3fs.S3FileSystem.set_session
+
+    async def slow(filesystem: s3fs.S3FileSystem, *arguments: object, **options: object) -> object:
+        if filesystem._s3 is None:
+            await asyncio.sleep(3)
+        return await real(filesystem, *arguments, **options)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "set_session", slow)
+    (folder / "save.pt").write_bytes(b"weights")
+    # when / then
+    assert root.publish(epoch, attempt, f"exec/{attempt}/save.pt", 3) == root.latest().publication
 
 
 def test_a_target_that_is_there_is_left_alone(execution, managed: ManagedStore) -> None:

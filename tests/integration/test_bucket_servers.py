@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 import support
-from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable
+from prefect_dispatch.errors import Absent, DispatchError, StoreError, StoreUnreachable
+from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.s3 import S3Store
 from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_credentials import Credentials
@@ -256,6 +257,47 @@ def test_authorities_are_read_once_for_all_requests(monkeypatch: pytest.MonkeyPa
 def test_nobody_there_is_told_with_the_endpoint() -> None:
     with pytest.raises(StoreError, match=r"http://127\.0\.0\.1:1: nobody listens there"):
         store_of("http://127.0.0.1:1").ledger("pub").read("x")
+
+
+def test_an_https_url_to_a_server_that_speaks_http_is_told_so(s3_server: Server) -> None:
+    endpoint = s3_server.endpoint.replace("http:", "https:")
+    for ask in (lambda s: s.probe(), lambda s: s.ledger("a").read("x"), lambda s: s.ledger("a").names()):
+        with pytest.raises(DispatchError, match=r"does not speak TLS; write http://") as failure:
+            ask(store_of(endpoint))
+        assert endpoint in str(failure.value)
+
+
+def test_a_proxy_that_is_not_there_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://somebody:hidden@127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(StoreError, match=r"nobody listens there .*proxy 127\.0\.0\.1:1") as failure:
+        store_of("http://s3.example:9000").ledger("pub").read("x")
+    assert "s3.example:9000" in str(failure.value) and "hidden" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "told"),
+    [
+        (403, "QuotaExceeded", StoreError, "no room for this"),
+        (507, "XMinioStorageFull", StoreError, "no room for this"),
+        (501, "NotImplemented", StoreError, "check endpoint"),
+        (403, "AccessDenied", StoreUnreachable, "s3:ListBucket"),
+        (403, "InvalidAccessKeyId", StoreUnreachable, "check the key"),
+    ],
+)
+def test_a_refusal_names_its_way_out(status: int, code: str, kind: type[DispatchError], told: str) -> None:
+    body = f"<?xml version='1.0'?><Error><Code>{code}</Code></Error>".encode()
+    answer = b"HTTP/1.1 %d No\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (status, len(body), body)
+    with answering(answer) as (endpoint, _):
+        for ask in (lambda s: s.ledger("a").create("x"), lambda s: s.ledger("a").names()):
+            with pytest.raises(kind, match=told) as failure:
+                ask(store_of(endpoint))
+            assert endpoint in str(failure.value) and code in str(failure.value)
+
+
+def test_a_check_of_a_root_that_cannot_be_asked_finds_nothing_and_says_so() -> None:
+    with pytest.raises(StoreError, match="nobody listens there; start it"):
+        LineageRoot(store_of("http://127.0.0.1:1")).check()
 
 
 def test_a_404_that_does_not_say_what_is_missing_proves_nothing() -> None:

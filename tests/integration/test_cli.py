@@ -330,7 +330,6 @@ def test_a_malformed_name_is_65_and_names_it(lineage, capsys, tmp_path, place):
 def test_a_forged_epoch_is_listed_but_not_followed(lineage, capsys, tmp_path):
     # given a publication above everything, in a folder of nobody
     forged = Publication(Epoch(9, 1, 0), 5, f"exec/{'b' * 16}-0/step")
-    (tmp_path / "runs" / "digits" / "pub").mkdir()
     (tmp_path / "runs" / "digits" / "pub" / forged.name).touch()
     # when
     code = main(["status", "digits", "--store", str(tmp_path / "runs"), "--json"])
@@ -379,6 +378,21 @@ def test_status_of_all_keeps_its_columns_when_one_cannot_be_read(lineage, capsys
     assert code == 65
     assert (first["state"], second["state"]) == ("unreadable", "between executions")
     assert set(first) == set(second)
+
+
+@pytest.mark.parametrize("what", ["digits", "digits/record"])
+def test_every_command_tells_of_a_lineage_that_is_away(job_file, lineage, capsys, tmp_path, what):
+    # given an open lineage whose folder, or whose record, was moved
+    (tmp_path / "runs" / what).rename(tmp_path / "away")
+    store = ["--store", str(tmp_path / "runs")]
+    before = everything(tmp_path)
+    # when people look at all there is, or submit the job once more
+    for words in (["status", "--json", *store], ["holds", *store], ["submit", str(job_file())]):
+        code = main(words)
+        # then it is neither left out nor begun anew
+        told = capsys.readouterr()
+        assert code == 69 and "bring it back" in told.out + told.err, words
+    assert everything(tmp_path) <= {*before, "job.yaml"}
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "absent"])

@@ -166,6 +166,20 @@ def test_the_id_of_a_record_that_was_read_is_not_made_anew(stage):
     assert not stage.folder.exists()
 
 
+@pytest.mark.parametrize("what", ["digits", "digits/record"])
+def test_a_lineage_whose_folder_was_moved_is_not_taken_for_one_that_was_never_opened(stage, what):
+    # given
+    (stage.folder / what).rename(stage.folder / "moved")
+    # when somebody looks who has never read it, or wants to begin it, then that is an outage, and nothing is made
+    for ask in (Record.refresh, Record.entries, lambda record: record.append(plain_opening(SCRIPTED))):
+        with pytest.raises(StoreUnreachable, match="bring it back"):
+            ask(stage.record())
+    assert not (stage.folder / what).exists()
+    # and when it is back, it is what it was
+    (stage.folder / "moved").rename(stage.folder / what)
+    assert stage.record().refresh().open
+
+
 async def test_driving_begins_and_goes_on_while_the_record_is_away(stage):
     # given a job whose object has ended while nobody looked, and whose record is away
     first = stage.supervisor()

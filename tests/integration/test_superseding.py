@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -145,6 +146,9 @@ class Bench:
         for reference in [each.object for each in known if each.object is not None]:
             with contextlib.suppress(SchedulerError):  # It may be another scheduler's.
                 asyncio.run(self.scheduler.stop(reference, None))
+            for process in self.scheduler.processes(reference):  # They outlive a lost node as long as they linger.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             until(lambda reference=reference: not self.scheduler.processes(reference))
 
 

@@ -102,7 +102,7 @@ def test_files_then_manifest_then_name(strace, tmp_path):
 NAME_AGAIN = """
 import os, sys
 from prefect_dispatch.stores.posix import PosixStore
-ledger = PosixStore(sys.argv[1]).ledger("pub")
+ledger = PosixStore(sys.argv[1]).ledger("names")
 ledger.create("one")
 os.path.exists("/here")
 ledger.create("two")

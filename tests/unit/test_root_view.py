@@ -68,9 +68,15 @@ def test_progress_is_the_last_that_was_told(root):
     journal.append(JournalKind.PROGRESS.value, percent=20.5)
     journal.append(JournalKind.STATUS.value, text="epoch 3")
     # when
-    progress = RootView(root).progress(ATTEMPT)
+    view = RootView(root)
+    progress = view.progress(ATTEMPT)
     # then
     assert (progress.percent, progress.status) == (20.5, "epoch 3")
+    # and so it stays while nothing new is told, and what is told next changes that alone
+    assert view.progress(ATTEMPT) == progress
+    journal.append(JournalKind.PROGRESS.value, percent=30)
+    progress = view.progress(ATTEMPT)
+    assert (progress.percent, progress.status) == (30, "epoch 3")
 
 
 def test_a_malformed_name_is_named_once_and_stops_nothing(root, store):

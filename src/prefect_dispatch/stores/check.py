@@ -5,7 +5,14 @@ from __future__ import annotations
 import enum
 from contextlib import contextmanager
 
-from prefect_dispatch.errors import Absent, DispatchError, MalformedDocument, MalformedName
+from prefect_dispatch.errors import (
+    Absent,
+    DispatchError,
+    MalformedDocument,
+    MalformedError,
+    MalformedName,
+    StoreUnreachable,
+)
 from prefect_dispatch.format.completion import Completion
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import field
@@ -28,6 +35,7 @@ from prefect_dispatch.stores.layout import (
     META,
     PRUNED,
     PUBLICATIONS,
+    STANDING,
     TEMPORARY,
     barred_folder,
     journal_folder,
@@ -92,16 +100,18 @@ class _Check:
         self._counts: Dict[str, int] = {}
 
     def run(self) -> List[Fault]:
-        with self._reporting("."):
-            if self._is_unfinished():
-                self._note(".", "its preparation was not finished, and nothing was kept here yet")
-                return self._found
+        if self._is_there_and_unfinished():
+            self._note(".", "its preparation was not finished, and nothing was kept here yet")
+            return self._found
         with self._reporting(FORMAT_DOCUMENT):
             document = read_document(self._store.ledger(""), FORMAT_DOCUMENT, FORMAT_DOCUMENT)
             for name in ("record", "lineage"):
                 field(document, name, str, FORMAT_DOCUMENT)
         with self._reporting("."):
-            for name in self._store.folders(""):
+            folders = self._store.folders("")
+            if not folders:
+                return self._found
+            for name in folders:
                 if name not in KNOWN_FOLDERS:
                     self._note(name, "the format has no such folder")
         self._check_claims()
@@ -119,10 +129,20 @@ class _Check:
         self._tell_the_rest()
         return self._found
 
+    def _is_there_and_unfinished(self) -> bool:
+        try:
+            return self._is_unfinished()
+        except MalformedError as error:
+            self._fault(".", str(error))
+            return False
+
     def _is_unfinished(self) -> bool:
         """Whether the root is as a crash before its first document leaves it. An empty folder may be anybody's."""
         ledger = self._store.ledger("")
-        return not ledger.names() and ledger.strangers() == [TEMPORARY]
+        folders = ledger.strangers()
+        if ledger.names() or TEMPORARY not in folders or not {TEMPORARY, *STANDING}.issuperset(folders):
+            return False
+        return not any(self._store.ledger(folder).names() for folder in folders if folder != TEMPORARY)
 
     def _check_claims(self) -> None:
         holders: Dict[str, Epoch] = {}
@@ -279,6 +299,8 @@ class _Check:
     def _reporting(self, place: str) -> Iterator[None]:
         try:
             yield
+        except StoreUnreachable:
+            raise  # That is nothing that the root has, and nobody can tell what else it has.
         except DispatchError as error:
             self._fault(place, str(error))
 

@@ -21,11 +21,14 @@ TEMPORARY = "tmp"
 STARTED_DOCUMENT = "started.json"
 RESUME_DOCUMENT = "resume.json"
 REPORTS = "reports"
+STANDING = (CLAIMS, PUBLICATIONS, PRUNED, DONE, IDENTITY)
+"""The ledgers whose emptiness decides something. They are made with the root: where one is not there, it is away."""
+RECORD = "record"
 KNOWN_FOLDERS = frozenset(
     {
-        *(PUBLICATIONS, PRUNED, CLAIMS, EXEC, META, TEMPORARY),
-        *(DONE, IDENTITY, "deadline", "metrics"),
-        *("record", "fold", REPORTS),
+        *STANDING,
+        *(EXEC, META, TEMPORARY, "deadline", "metrics"),
+        *(RECORD, "fold", REPORTS),
     }
 )
 """What a lineage's root may hold; the last three where the record's root is the same."""

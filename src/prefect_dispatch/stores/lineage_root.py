@@ -14,6 +14,7 @@ from prefect_dispatch.stores.documents import create_once
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
     FORMAT_DOCUMENT,
+    STANDING,
     STARTED_DOCUMENT,
     exec_folder,
     journal_folder,
@@ -73,12 +74,20 @@ class LineageRoot:
             UnknownFormat: the root is of a newer format, or belongs to another record or lineage.
         """
         self.store.probe()
-        ledger = self.store.ledger("")
-        reach("bind-root")
         try:
-            create_once(ledger, FORMAT_DOCUMENT, {"record": record, "lineage": lineage})
-        except Exists:
-            self._check_bound_to(record, lineage)
+            read_root_format(self.store)
+        except Absent:
+            # Before the document: from then on a ledger of these that is not there is away, and not empty.
+            for folder in STANDING:
+                self.store.make_folder(folder)
+            reach("bind-root")
+            try:
+                create_once(self.store.ledger(""), FORMAT_DOCUMENT, {"record": record, "lineage": lineage})
+            except Exists:
+                pass
+            else:
+                return
+        self._check_bound_to(record, lineage)
 
     def enter(self, record: str, lineage: str = "") -> None:
         """Make ready for a claim in a root that was prepared before. Makes nothing: if it is not there, it is away.
@@ -342,6 +351,10 @@ class LineageRoot:
         """Compare the root with the format: every name, every document, and what they say of one another.
 
         Never raises for what it finds. Saves that are no longer whole are notes: programs may delete their own.
+
+        Raises:
+            StoreUnreachable: the root is not there, or the credentials do not open it.
+            StoreError: the store cannot be asked at all.
         """
         from prefect_dispatch.stores.check import check_root  # For people; no execution needs it.
 

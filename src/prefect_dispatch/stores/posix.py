@@ -22,7 +22,7 @@ from prefect_dispatch.stores.folder import (
     split_path,
     told_as_store_errors,
 )
-from prefect_dispatch.stores.layout import TEMPORARY
+from prefect_dispatch.stores.layout import RECORD, STANDING, TEMPORARY
 from prefect_dispatch.stores.posix_ledger import PosixLedger
 from prefect_dispatch.stores.removal import newest_change, remove_all
 
@@ -79,7 +79,7 @@ class PosixStore:
 
     def ledger(self, folder: str) -> PosixLedger:
         """The ledger at a folder."""
-        return PosixLedger(self._root, folder, self._kept)
+        return PosixLedger(self._root, folder, self._kept, folder == RECORD or folder in STANDING)
 
     def folders(self, path: str) -> List[str]:
         """List the folders in a folder."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 
-from prefect_dispatch.errors import Absent, Exists, StoreError
+from prefect_dispatch.errors import Absent, Exists, RootAbsent, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.stores.folder import (
     check_name,
     check_names,
-    open_below,
     open_folder,
     open_root,
     split_path,
@@ -26,7 +25,7 @@ from prefect_dispatch.stores.layout import TEMPORARY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional, Set
+    from typing import Iterator, List, Optional, Set
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_REGULAR = "is not a regular file; find out who made it, then move it away"
@@ -39,21 +38,24 @@ class PosixLedger:
         root: the store's root.
         folder: this ledger's folder, relative to it.
         kept: the folders whose way down from the root this process has made durable; shared by the store's ledgers.
+        standing: whether the folder was made with what is in the root, so that it is away where it is not there. Any
+            other is made by the first name.
     """
 
-    def __init__(self, root: str, folder: str, kept: Set[str]) -> None:
+    def __init__(self, root: str, folder: str, kept: Set[str], standing: bool = False) -> None:
         self._root = root
         self._folder = folder
         self._parts = split_path(folder)
         self._where = os.path.join(root, *self._parts)
         self._ways = ["/".join(self._parts[: length + 1]) for length in range(len(self._parts))]
         self._kept = kept
+        self._standing = standing
 
     def create(self, name: str, content: bytes = b"") -> None:
         """Create a name exclusively and durably."""
         what = self._place(name)
-        parts, kept = self._parts, self._count_kept()
-        with told_as_store_errors(what), open_root(self._root) as root, open_folder(root, parts, True, kept) as folder:
+        kept = self._count_kept()
+        with told_as_store_errors(what), open_root(self._root) as root, self._open(root, kept) as folder:
             try:
                 if content:
                     _create_whole(root, folder, name, content, what)
@@ -72,7 +74,7 @@ class PosixLedger:
     def read(self, name: str, most: int = MAX_DOCUMENT_BYTES) -> bytes:
         """Read a name's content, up to one byte more than it may have."""
         what = self._place(name)
-        with told_as_store_errors(what), open_below(self._root, self._parts) as folder:
+        with told_as_store_errors(what), self._open_below() as folder:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             with open(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -97,7 +99,7 @@ class PosixLedger:
         """Remove a name, if it is there."""
         what = self._place(name)
         try:
-            with told_as_store_errors(what), open_below(self._root, self._parts) as folder:
+            with told_as_store_errors(what), self._open_below() as folder:
                 reach("store.remove-name")
                 os.unlink(name, dir_fd=folder)
                 sync_folder(folder, what)
@@ -107,7 +109,7 @@ class PosixLedger:
     def _list(self, regular: bool, most: Optional[int] = None) -> List[str]:
         where = self._where
         try:
-            with told_as_store_errors(where), open_below(self._root, self._parts) as folder, os.scandir(folder) as scan:
+            with told_as_store_errors(where), self._open_below() as folder, os.scandir(folder) as scan:
                 entries = scan if most is None else islice(scan, most + 1)
                 names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False) is regular]
                 if most is not None and (len(names) > most or next(scan, None) is not None):
@@ -116,6 +118,33 @@ class PosixLedger:
             return []
         check_names(names, where)
         return names
+
+    @contextmanager
+    def _open_below(self) -> Iterator[int]:
+        """Open the folder, which should be there.
+
+        Raises:
+            RootAbsent: the root is away, or a standing folder is.
+        """
+        with open_root(self._root) as root, self._open(root, None) as folder:
+            yield folder
+
+    @contextmanager
+    def _open(self, root: int, kept: Optional[int]) -> Iterator[int]:
+        """Open the folder below the root; with a number of kept parts, make it first where it may be made."""
+        # Only of its opening: what is missing in the folder is another thing.
+        with ExitStack() as stack:
+            try:
+                opened = open_folder(root, self._parts, kept is not None and not self._standing, kept)
+                folder = stack.enter_context(opened)
+            except FileNotFoundError:
+                if not self._standing:
+                    raise
+                raise RootAbsent(
+                    f"{self._where} is not there, and it was made with what lies beside it; bring it back (was it "
+                    "moved away?)"
+                ) from None
+            yield folder
 
     def _count_kept(self) -> int:
         """How many parts of the way down are durable. Where a folder is, all that are above it are."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from prefect_dispatch.errors import StoreUnreachable, UsageError
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.s3_credentials import Credentials
-from prefect_dispatch.stores.s3_endpoint import amazon_endpoint, check_endpoint, has_proxy
+from prefect_dispatch.stores.s3_endpoint import amazon_endpoint, check_endpoint, proxy_of
 from prefect_dispatch.stores.s3_http import PlainRequests
 from prefect_dispatch.stores.s3_page import ListingPage, query_of
 from prefect_dispatch.stores.s3_patience import S3Patience
@@ -146,7 +146,7 @@ class S3Access:
         if self._authorities:
             with open(self._authorities, "rb") as file:
                 options["root_certificate"] = file.read()
-        if not has_proxy(self.endpoint):
+        if not proxy_of(self.endpoint):
             # It follows redirects, with the session token and to any host, however late a server begins with them.
             options.update(proxy_url=_NOWHERE, proxy_excludes=urlsplit(self.endpoint).hostname)
         client: Bucket = load_library("obstore.store").S3Store(

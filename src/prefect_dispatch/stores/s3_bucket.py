@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Iterator, List, NoReturn, Optional, Tuple, TypeVar
 
-from prefect_dispatch.errors import Absent, DispatchError, StoreError, StoreUnreachable
+from prefect_dispatch.errors import Absent, StoreError, StoreUnreachable
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_credentials import Credentials
-from prefect_dispatch.stores.s3_errors import Failure, Meaning, failure_of, is_panic
+from prefect_dispatch.stores.s3_endpoint import proxy_of
+from prefect_dispatch.stores.s3_errors import Failure, Meaning, failure_of
 from prefect_dispatch.stores.s3_tries import Tries
 
 if TYPE_CHECKING:
     from obstore.store import S3Store as Client
 
 T = TypeVar("T")
+
+_WHEN_DENIED = "the credentials do not open it: check the key, its expiry and its permissions"
+_WHEN_REFUSED = "check endpoint, region and bucket"
+_WHEN_UNKNOWN = "whether the request had its effect is not known, try again"
 
 
 class S3Bucket:
@@ -75,11 +80,7 @@ class S3Bucket:
             try:
                 request()
                 return
-            except DispatchError:
-                raise
             except BaseException as error:
-                if not isinstance(error, Exception) and not is_panic(error):
-                    raise
                 failure = failure_of(error)
             if failure.meaning not in (Meaning.DENIED, Meaning.NO_BUCKET):
                 yield failure
@@ -93,12 +94,12 @@ class S3Bucket:
             raise StoreUnreachable(
                 f"bucket {self.name!r} is not at {self.access.endpoint}; create it, or name another in the root"
             )
-        if failure.meaning is Meaning.DENIED:
-            raise StoreUnreachable(
-                f"{what}: {failure.text}; the credentials do not open it: check the key, its expiry and its permissions"
-            )
         if failure.meaning is Meaning.ABSENT:
             raise Absent(f"{what} is not there")
+        if failure.meaning is Meaning.DENIED:
+            raise StoreUnreachable(f"{what}: {failure.text}; {failure.way_out or _WHEN_DENIED}")
         if failure.meaning is Meaning.REFUSED:
-            raise StoreError(f"{what}: {failure.text}; check endpoint, region and bucket")
-        raise StoreError(f"{what}: {failure.text}; whether the request had its effect is not known, try again")
+            raise StoreError(f"{what}: {failure.text}; {failure.way_out or _WHEN_REFUSED}")
+        proxy = proxy_of(self.access.endpoint)
+        by = f" (all goes through the proxy {proxy}, which the environment names)" if proxy else ""
+        raise StoreError(f"{what}: {failure.text}{by}; {failure.way_out or _WHEN_UNKNOWN}")

@@ -31,11 +31,14 @@ def amazon_endpoint(region: str) -> str:
     return f"https://s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
 
 
-def has_proxy(endpoint: str) -> bool:
-    """Whether requests to an endpoint go through a proxy that the environment names."""
+def proxy_of(endpoint: str) -> str:
+    """The proxy that the environment names for requests to an endpoint, as host and port; empty where there is none."""
     from urllib.request import getproxies, proxy_bypass
 
     parts = urlsplit(endpoint)
     proxies = getproxies()
     named = proxies.get(parts.scheme) or proxies.get("all")
-    return bool(named) and not proxy_bypass(parts.hostname or "")
+    if not named or proxy_bypass(parts.hostname or ""):
+        return ""
+    # What comes before an '@' is a password.
+    return printable(named.rpartition("@")[2].rpartition("//")[2].rstrip("/"), 200)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable, Iterator, List, Mapping, NoReturn, Set, Tuple, TypeVar
 
-from prefect_dispatch.errors import DispatchError, StoreError
+from prefect_dispatch.errors import StoreError
 from prefect_dispatch.stores.s3_access import load_library
 from prefect_dispatch.stores.s3_bucket import S3Bucket
-from prefect_dispatch.stores.s3_errors import Garbled, failure_of, is_panic
+from prefect_dispatch.stores.s3_errors import Garbled, failure_of
 from prefect_dispatch.stores.s3_page import Listed, ListingPage
 from prefect_dispatch.stores.s3_tries import Tries
 
@@ -124,11 +124,7 @@ class S3Listings:
                 if last == before:
                     raise Garbled(_NOT_ALL)
                 continue
-            except DispatchError:
-                raise
             except BaseException as error:
-                if not isinstance(error, Exception) and not is_panic(error):
-                    raise
                 failure = failure_of(error)
             if not tries.again(failure, signed):
                 self._bucket.refuse(failure, folder)

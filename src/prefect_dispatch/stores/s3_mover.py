@@ -13,7 +13,7 @@ import threading
 from functools import partial
 from typing import Any, Awaitable, Callable, Iterator, List, Optional, Sequence, Tuple
 
-from prefect_dispatch.errors import Absent, DispatchError, Exists, StoreError
+from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.s3_credentials import Credentials
@@ -189,8 +189,6 @@ class S3Mover:
             signed = await self._credentials()
             try:
                 return await request(access.filesystem(signed))
-            except DispatchError:
-                raise
             except KeyError as error:
                 # s3fs takes it for granted that an answer which is a success has them.
                 if error.args[:1] not in (("UploadId",), ("ETag",)):
@@ -218,7 +216,11 @@ class S3Mover:
     def _run(self, works: Sequence[Tuple[int, Callable[[], Awaitable[Any]]]], progress: Progress) -> List[Any]:
         """Do all of it in s3fs' own loop, and wait here: what is reported is reported by this thread."""
         access = self._bucket.access
-        loop = access.filesystem(access.credentials()).loop
+        filesystem = access.filesystem(access.credentials())
+        loop = filesystem.loop
+        # What the client loads before its first request takes seconds on a busy machine, and nothing moves meanwhile.
+        asyncio.run_coroutine_threadsafe(filesystem.set_session(), loop).result()
+        progress.beat()
         ended = threading.Event()
 
         async def all_of_it() -> List[Any]:
@@ -242,8 +244,8 @@ class S3Mover:
             while not concurrent.futures.wait([doing], _TICK_SECONDS).done:
                 if progress.stands_still_for_seconds > self._stall_seconds:
                     raise StoreError(
-                        f"{progress.words} stands still since {self._stall_seconds:g}s; whether the server at "
-                        f"{access.endpoint} is there is not known, try again"
+                        f"{progress.words} stands still since {self._stall_seconds:g}s; whether bucket "
+                        f"{self._bucket.name!r} at {access.endpoint} is there is not known, try again"
                     )
                 progress.report()
             done = doing.result()

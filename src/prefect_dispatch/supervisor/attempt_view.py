@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from prefect_dispatch.errors import Absent
@@ -42,10 +42,12 @@ class Progress:
     Attributes:
         percent: how much is done, 0 to 100; None where it has not said.
         status: what it is doing; empty where it has not said.
+        seq: the number of the journal's entry up to which this was told.
     """
 
     percent: float | None = None
     status: str = ""
+    seq: int = field(default=0, compare=False)
 
 
 class AttemptView:
@@ -101,13 +103,18 @@ class AttemptView:
 
         return self._look.ask(question)
 
-    def progress(self) -> Progress | None:
-        """What its program last said of itself."""
+    def progress(self, known: Progress | None = None) -> Progress | None:
+        """What its program last said of itself.
+
+        Args:
+            known: what was told before; only entries behind it are read.
+        """
+        before = known or Progress()
 
         def question() -> Progress:
-            percent: float | None = None
-            status = ""
-            for entry in self._entries():
+            percent, status, seq = before.percent, before.status, before.seq
+            for entry in self._entries(before.seq):
+                seq = entry.seq
                 told = number(entry.fields.get("percent"))
                 if entry.kind == JournalKind.PROGRESS.value and told is not None:
                     percent = min(100.0, max(0.0, told))
@@ -115,13 +122,13 @@ class AttemptView:
                     status = _text(entry, MOST_STATUS)
                 if entry.kind == JournalKind.TRANSFER.value:
                     status = _transfer(entry)
-            return Progress(percent, status)
+            return Progress(percent, status, seq)
 
         return self._look.ask(question)
 
-    def _entries(self) -> list[JournalEntry]:
+    def _entries(self, after: int = 0) -> list[JournalEntry]:
         journal = self._look.root.journal(self._attempt)
-        return journal.entries(limit=MOST_ENTRIES, most_names=MOST_NAMES, most_bytes=MOST_JOURNAL_BYTES)
+        return journal.entries(after, limit=MOST_ENTRIES, most_names=MOST_NAMES, most_bytes=MOST_JOURNAL_BYTES)
 
 
 def last_word_of(note: ExitNote, told: str) -> LastWord:

@@ -116,17 +116,23 @@ def open_lineage_root(root: str, lineage: str) -> LineageRoot:
 
 
 def known_lineages(record_root: str) -> list[str]:
-    """The lineages that have a record under a record root, sorted.
+    """The lineages of a record root, sorted: those that have a record there, and those that are open.
+
+    An open one without a record is away, and who looks at it is told.
 
     Raises:
         StoreError: the record root cannot be listed.
     """
+    return sorted({*_recorded(record_root), *filter(_is_lineage, open_index(record_root).names())})
+
+
+def _recorded(record_root: str) -> list[str]:
     if is_url(check_root(record_root)):
         store = open_store(record_root)
         return [name for name in store.folders("") if _is_lineage(name) and _has_record(store, name)]
     path = Path(record_root)
     try:
-        names = sorted(entry.name for entry in path.iterdir() if (entry / "record.json").is_file())
+        names = [entry.name for entry in path.iterdir() if (entry / "record.json").is_file()]
     except OSError as error:
         raise StoreError(f"record root {path} cannot be listed: {error.strerror}; check --store") from None
     return [name for name in names if _is_lineage(name)]

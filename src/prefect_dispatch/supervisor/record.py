@@ -27,6 +27,7 @@ from prefect_dispatch.model.facts import Entry, Fact, Finished, HoldOpened, Open
 from prefect_dispatch.model.fold import FOLD_VERSION, apply, fold
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.documents import create_once
+from prefect_dispatch.stores.layout import RECORD
 from prefect_dispatch.stores.port import Ledger, Store
 from prefect_dispatch.supervisor.clock import Clock
 
@@ -56,7 +57,7 @@ class Record:
         self._store = store
         self._index = index
         self._clock = clock
-        self._facts = store.ledger("record")
+        self._facts = store.ledger(RECORD)
         self._snapshots = store.ledger(f"fold/{FOLD_VERSION}")
         self._state: LineageState | None = None
         self._tail = b""
@@ -104,13 +105,8 @@ class Record:
             return False
         return True
 
-    def why_not_opened(self) -> LineageError | StoreUnreachable:
-        """What to say of a lineage that no fact has opened: one that the index of open lineages names is away."""
-        if not self.exists() and self._is_marked_open():
-            return StoreUnreachable(
-                f"lineage {self.lineage!r} is open, as .dispatch/open beside it says, but its record {self.location} "
-                "is not there; bring it back (was the folder moved, is its file system mounted?)"
-            )
+    def why_not_opened(self) -> LineageError:
+        """What to say of a lineage that no fact has opened."""
         return LineageError(
             f"lineage {self.lineage!r} was never opened in {self.location}; see prefect-dispatch status --store … for "
             "what is there"
@@ -130,6 +126,8 @@ class Record:
                 if isinstance(error, RootAbsent) and self._state is not None and self._state.seq > 0:
                     raise  # It was read before: it is away, and a probe would make an empty one in its place.
                 self._store.probe()
+                # Before the document: from then on a folder that is not there is away, and not empty.
+                self._store.make_folder(RECORD)
                 reach("record-id")
                 with contextlib.suppress(Exists):
                     create_once(ledger, "record.json", {"id": new_record_id(), "lineage": self.lineage})
@@ -149,7 +147,7 @@ class Record:
             StoreUnreachable: what was read before is not there any more.
             StoreError: the store failed.
         """
-        if self._state is None and not self._store_is_there():
+        if self._state is None and not self._is_begun():
             return LineageState()
         known = self._state if self._state is not None else self._newest_snapshot()
         self._confirm_stands(known.seq)
@@ -170,7 +168,7 @@ class Record:
             MalformedName: a name in ``record/`` is not a fact's.
             MalformedDocument: a fact does not parse, or one is missing in the middle.
         """
-        if not self._store_is_there():
+        if not self._is_begun():
             return []
         entries = [entry for entry, _ in self._entries_after(0)]
         self._confirm_end(len(entries))
@@ -202,6 +200,8 @@ class Record:
             generation=state.generation if generation is None else generation,
             fact=fact,
         )
+        if state.seq == 0:
+            self.id()
         if isinstance(fact, Opened | Reopened):
             self._mark_open()
         # A store makes the folders that it needs: where the record has gone away, an append would begin another one.
@@ -229,7 +229,7 @@ class Record:
         try:
             if self.known.open:
                 self._mark_open()
-            elif self._is_marked_open():
+            elif self.known.finished is not None and self._is_marked_open():
                 self._unmark_finished()
         except DispatchError as error:
             _log.warning("%s: %s", self.lineage, error, extra={"action": "record.derived_failed"})
@@ -257,14 +257,25 @@ class Record:
         except DispatchError as error:
             _log.warning("%s: %s", self.lineage, error, extra={"action": "record.derived_failed"})
 
-    def _store_is_there(self) -> bool:
-        """Whether the lineage's folder is there. Before its record is begun it is not, and no fact can be in it."""
+    def _is_begun(self) -> bool:
+        """Whether a fact may be there. Before the record is begun its lineage's folder is not.
+
+        Raises:
+            StoreUnreachable: it was begun, and what holds the facts is away.
+        """
         try:
             self._facts.read(_name(1))
-        except RootAbsent:
-            return False
-        except Absent:
-            pass
+        except (Absent, RootAbsent) as error:
+            if self.exists():
+                if isinstance(error, RootAbsent):
+                    raise
+            elif self._is_marked_open():
+                raise StoreUnreachable(
+                    f"lineage {self.lineage!r} is open, as .dispatch/open beside it says, but its record "
+                    f"{self.location} is not there; bring it back (was the folder moved, is its file system mounted?), "
+                    f"or remove .dispatch/open/{self.lineage} if it was deleted on purpose"
+                ) from None
+            return not isinstance(error, RootAbsent)
         return True
 
     def _mark_open(self) -> None:

@@ -34,6 +34,7 @@ class RootView:
     def __init__(self, root: LineageRoot, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._root = root
         self._look = RootLook(root, now)
+        self._progress: dict[str, Progress] = {}
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -69,7 +70,11 @@ class RootView:
 
     def progress(self, attempt: str) -> Progress | None:
         """What an execution's program last said of itself."""
-        return AttemptView(self._look, attempt).progress()
+        told = AttemptView(self._look, attempt).progress(self._progress.get(attempt))
+        if told is not None:
+            # Entries stay as they are: each is read once, however often somebody looks.
+            self._progress = {attempt: told}
+        return told
 
     def final_save(self, generation: int) -> FinalSave | None:
         """The newest publication of a generation that its execution can have made."""

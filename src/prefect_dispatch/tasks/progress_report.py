@@ -30,6 +30,7 @@ class ProgressReport:
             return
         if self._supervisor.clock.monotonic() < self._next and not last:
             return
+        self._next = self._supervisor.clock.monotonic() + PROGRESS_INTERVAL_SECONDS
         attempt = submission.attempt(submission.newest.restart)
         progress = await asyncio.to_thread(root.progress, attempt)
         if progress is None or progress.percent is None:
@@ -38,7 +39,6 @@ class ProgressReport:
         if shown == self._shown:
             return
         self._shown = shown
-        self._next = self._supervisor.clock.monotonic() + PROGRESS_INTERVAL_SECONDS
         if self._artifact is None:
             self._artifact = await acreate_progress_artifact(
                 shown[0], key=f"progress-{self._supervisor.lineage}", description=shown[1] or "running"

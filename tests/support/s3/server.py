@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,17 +84,21 @@ def client_of(endpoint: str, key: str = KEY, secret: str = SECRET, tries: int = 
 
 
 @contextlib.contextmanager
-def serve(kind: str, folder: Path, bucket: str = BUCKET) -> Iterator[Server]:
+def serve(
+    kind: str, folder: Path, bucket: str = BUCKET, policies: Mapping[str, object] | None = None
+) -> Iterator[Server]:
     """Run a server while the block runs.
 
     Args:
         kind: ``seaweed``, which keeps what S3 promises; ``nanio``, which ignores ``If-None-Match``.
         folder: for its data and log.
         bucket: a bucket that is there when it is ready.
+        policies: what others than its owner may do, by the key that they have; their secret is the same. For
+            ``seaweed`` alone.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    arguments, variables = _COMMANDS[kind](port, folder)
+    arguments, variables = _COMMANDS[kind](port, folder, policies or {})
     log = folder / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -133,7 +137,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _seaweed(port: int, folder: Path) -> tuple[list[str], dict[str, str]]:
+def _seaweed(port: int, folder: Path, policies: Mapping[str, object]) -> tuple[list[str], dict[str, str]]:
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
     identity = {
         "name": "tests",
@@ -141,7 +145,12 @@ def _seaweed(port: int, folder: Path) -> tuple[list[str], dict[str, str]]:
         "actions": actions,
     }
     configuration = folder / "s3.json"
-    configuration.write_text(json.dumps({"identities": [identity]}))
+    others = [
+        {"name": key, "credentials": [{"accessKey": key, "secretKey": SECRET}], "policyNames": [key]}
+        for key in policies
+    ]
+    documents = [{"name": key, "content": json.dumps(policy)} for key, policy in policies.items()]
+    configuration.write_text(json.dumps({"identities": [identity, *others], "policies": documents}))
     data = folder / "data"
     data.mkdir(exist_ok=True)
     # Every port is written out, everything stays on the loopback, and nothing is reported to anybody.
@@ -163,7 +172,7 @@ def _seaweed(port: int, folder: Path) -> tuple[list[str], dict[str, str]]:
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         "-master.volumeSizeLimitMB=1024",
-        "-volume.max=20",
+        "-volume.max=40",
         "-volume.minFreeSpace=1GiB",
         "-volume.preStopSeconds=0",
         "-master.electionTimeout=1s",
@@ -171,7 +180,7 @@ def _seaweed(port: int, folder: Path) -> tuple[list[str], dict[str, str]]:
     ], {}
 
 
-def _nanio(port: int, folder: Path) -> tuple[list[str], dict[str, str]]:
+def _nanio(port: int, folder: Path, policies: Mapping[str, object]) -> tuple[list[str], dict[str, str]]:
     data = folder / "data"
     data.mkdir(exist_ok=True)
     arguments = [
@@ -181,7 +190,10 @@ def _nanio(port: int, folder: Path) -> tuple[list[str], dict[str, str]]:
     return arguments, {"NANIO_ACCESS_KEY": KEY, "NANIO_SECRET_KEY": SECRET}
 
 
-_COMMANDS: dict[str, Callable[[int, Path], tuple[list[str], dict[str, str]]]] = {"seaweed": _seaweed, "nanio": _nanio}
+_COMMANDS: dict[str, Callable[[int, Path, Mapping[str, object]], tuple[list[str], dict[str, str]]]] = {
+    "seaweed": _seaweed,
+    "nanio": _nanio,
+}
 
 
 def _wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
