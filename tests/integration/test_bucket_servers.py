@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.s3 import S3Store
 from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_credentials import Credentials
+from prefect_dispatch.stores.s3_http import PlainRequests
 from prefect_dispatch.stores.s3_patience import S3Patience
 from prefect_dispatch.stores.s3_place import S3Place
 from support.s3.access import new_url, store_at
@@ -65,6 +67,29 @@ def answering(answer: bytes | None, host: str = "127.0.0.1") -> Iterator[tuple[s
         thread.join(5)
         for connection in held:
             connection.close()
+
+
+@contextmanager
+def dripping(head: bytes) -> Iterator[str]:
+    """A server that gives one client a head, and then a byte every now and then."""
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def run() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(head)
+                while not ended.wait(0.05):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            thread.join(5)
 
 
 SERVING = """
@@ -197,6 +222,36 @@ def test_a_server_that_never_answers_is_given_up_in_time() -> None:
         with pytest.raises(StoreError, match="did not answer in time"):
             store_of(endpoint).ledger("pub").create("x")
         assert time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"500 Internal Server Error"])
+def test_an_answer_that_comes_a_byte_at_a_time_is_given_up_in_time(status: bytes) -> None:
+    # given a server whose body goes on and on, each byte soon after the last
+    with dripping(b"HTTP/1.1 %s\r\nContent-Length: 1000\r\n\r\n" % status) as endpoint:
+        began = time.monotonic()
+        # when / then
+        with pytest.raises(TimeoutError):
+            PlainRequests(1.0).ask("GET", endpoint)
+        assert time.monotonic() - began < 10
+
+
+def test_authorities_are_read_once_for_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    read: list[object] = []
+    real = ssl.create_default_context
+
+    def create(**options: object) -> ssl.SSLContext:
+        read.append(options)
+        return real(**options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ssl, "create_default_context", create)
+    requests = PlainRequests(5.0)
+    # when
+    for _ in range(3):
+        with pytest.raises(OSError, match="refused"):
+            requests.ask("GET", "https://127.0.0.1:1")
+    # then
+    assert len(read) == 1
 
 
 def test_nobody_there_is_told_with_the_endpoint() -> None:

@@ -30,8 +30,14 @@ def nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_environments_keys_and_endpoint_are_taken_as_one() -> None:
-    access = access_of_environment({**KEYS, "AWS_ENDPOINT_URL": "http://one:9000/", "AWS_REGION": "here"})
+def give(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    for name, value in {**KEYS, **variables}.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_the_environments_keys_and_endpoint_are_taken_as_one(monkeypatch: pytest.MonkeyPatch, nothing: Path) -> None:
+    give(monkeypatch, AWS_ENDPOINT_URL="http://one:9000/", AWS_REGION="here")
+    access = access_of_environment()
     assert (access.endpoint, access.region) == ("http://one:9000", "here")
     assert access.credentials() == Credentials("one", "two")
 
@@ -42,38 +48,80 @@ def test_without_an_endpoint_it_is_amazons_whatever_else_is_set(monkeypatch: pyt
     access = S3Access("", "eu-central-1", lambda again: Credentials("a", "b", "token"))
     # then neither client would send the token there
     assert access.endpoint == "https://s3.eu-central-1.amazonaws.com"
-    assert access.filesystem().endpoint_url == access.endpoint
+    assert access.filesystem(access.credentials()).endpoint_url == access.endpoint
     assert "elsewhere" not in repr(access.bucket("bucket", access.credentials()))
+
+
+def test_keys_in_the_environment_go_with_the_profiles_region_and_endpoint(
+    nothing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given keys in the environment, and what else is to be known in the default profile
+    give(monkeypatch)
+    (nothing / "config").write_text("[default]\nregion = here\nendpoint_url = http://lab:9000\n")
+    # when / then
+    access = access_of_environment()
+    assert (access.endpoint, access.region) == ("http://lab:9000", "here")
+    assert access.credentials() == Credentials("one", "two")
+    # and what the environment says comes first
+    give(monkeypatch, AWS_REGION="there")
+    assert (access_of_environment().endpoint, access_of_environment().region) == ("http://lab:9000", "there")
+
+
+@pytest.mark.parametrize("text", ["[profile other]\nregion = here\n", "[profile lab\nhidden = no"])
+def test_a_profile_that_cannot_be_used_is_told_by_its_name(
+    text: str, nothing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a profile that is not there, or whose file is none
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    (nothing / "config").write_text(text)
+    # when / then
+    with pytest.raises(UsageError, match=r"'lab'.*AWS_CONFIG_FILE") as refusal:
+        access_of_environment()
+    assert "hidden" not in str(refusal.value)
+
+
+def test_a_library_that_is_missing_is_told_as_what_it_is(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    # given a machine without botocore
+    for name in [name for name in sys.modules if name.partition(".")[0] == "botocore"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    # when / then
+    with pytest.raises(StoreUnreachable, match="not installed here"):
+        access_of_environment()
+    monkeypatch.setenv("AWS_REGION", "here")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://lab:9000")
+    with pytest.raises(StoreUnreachable, match="not installed here"):
+        access_of_environment().credentials()
 
 
 def test_a_profile_is_read_and_its_renewed_keys_are_picked_up(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a profile with temporary keys, an endpoint and a region
-    import os
-
     monkeypatch.setenv("AWS_PROFILE", "lab")
     (nothing / "config").write_text("[profile lab]\nregion = here\nendpoint_url = http://lab:9000\n")
     file = nothing / "credentials"
     text = "[lab]\naws_access_key_id = one\naws_secret_access_key = two\naws_session_token = {}\n"
     file.write_text(text.format("first"))
-    access = access_of_environment(os.environ)
+    access = access_of_environment()
     assert (access.endpoint, access.region) == ("http://lab:9000", "here")
     assert access.credentials().token == "first"
-    before = access.filesystem()
+    before, first = access.filesystem(access.credentials()), access.credentials()
     # when somebody renews them, and a request is denied
     file.write_text(text.format("second"))
-    assert access.renew()
+    assert access.renew(first)
     # then both clients have the new ones
     assert access.credentials().token == "second"
-    assert access.filesystem() is not before
-    assert access.filesystem().token == "second"
-    assert not access.renew()
+    assert access.filesystem(access.credentials()) is not before
+    assert access.filesystem(access.credentials()).token == "second"
+    # and whoever was denied with the old ones at the same time has them too, but who has no others is told so
+    assert access.renew(first)
+    assert not access.renew(access.credentials())
 
 
 def test_no_credentials_at_all_are_told_with_what_to_set(nothing: Path) -> None:
-    import os
-
     with pytest.raises(StoreUnreachable, match="AWS_ACCESS_KEY_ID"):
-        access_of_environment(os.environ).credentials()
+        access_of_environment().credentials()
 
 
 def test_a_root_is_reached_as_was_told_for_it_and_its_job_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,15 +153,16 @@ def test_credentials_that_no_request_can_carry_are_told_without_them(name: str, 
     given = {"key": "one", "secret": "two", "token": "three"}
     given[name] += end
     access = S3Access("http://host", "", lambda again: Credentials(**given))
-    for ask in (access.credentials, access.renew, access.filesystem):
+    for ask in (access.credentials, lambda: access.renew(Credentials("an", "other"))):
         with pytest.raises(StoreUnreachable, match="no request can carry") as refusal:
             ask()
         assert not [value for value in given.values() if value in str(refusal.value)]
 
 
-def test_a_region_that_is_none_is_refused() -> None:
+def test_a_region_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, nothing: Path) -> None:
+    give(monkeypatch, AWS_REGION="us-east-1\n")
     with pytest.raises(UsageError, match="region"):
-        access_of_environment({**KEYS, "AWS_REGION": "us-east-1\n"})
+        access_of_environment()
 
 
 def test_a_client_that_breaks_is_an_error_of_the_store() -> None:
@@ -138,6 +187,7 @@ def test_an_endpoint_that_is_no_url_is_refused_without_showing_a_password(endpoi
     assert "hidden" not in str(refusal.value)
 
 
-def test_a_patience_that_is_none_is_refused_by_its_variable() -> None:
+def test_a_patience_that_is_none_is_refused_by_its_variable(monkeypatch: pytest.MonkeyPatch, nothing: Path) -> None:
+    give(monkeypatch, DISPATCH_S3_TIMEOUT="soon")
     with pytest.raises(UsageError, match="DISPATCH_S3_TIMEOUT"):
-        access_of_environment({**KEYS, "DISPATCH_S3_TIMEOUT": "soon"})
+        access_of_environment()

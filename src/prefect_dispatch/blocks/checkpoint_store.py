@@ -82,7 +82,8 @@ class CheckpointStore(Block):
         root = self.checkpoint_root
         if not is_url(root):
             return fsspec.filesystem("dir", path=root, fs=fsspec.filesystem("file"))
-        return fsspec.filesystem("dir", path=root.removeprefix(SCHEME), fs=access_for(root).filesystem())
+        access = access_for(root)
+        return fsspec.filesystem("dir", path=root.removeprefix(SCHEME), fs=access.filesystem(access.credentials()))
 
     def publications(self, lineage: str) -> list[Publication]:
         """All publications of a lineage, in order: the greatest epoch, then step, comes last.

@@ -15,13 +15,12 @@ from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_bucket import S3Bucket
 from prefect_dispatch.stores.s3_ledger import S3Ledger
 from prefect_dispatch.stores.s3_listings import S3Listings
-from prefect_dispatch.stores.s3_page import Listed
 from prefect_dispatch.stores.s3_place import S3Place, unquote
 from prefect_dispatch.stores.s3_requests import S3Requests
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import List, Optional, Tuple
 
 SWEEP_AGE = timedelta(days=1)
 """What nothing has touched for so long in ``tmp/`` is a dead writer's."""
@@ -29,14 +28,13 @@ MOST_SWEPT = 100
 """How many objects one probe removes: each takes a request."""
 _AT_ONCE = 16
 """How many requests about the files of one save are under way together."""
-_ASKED_SINGLY = 16
-"""Up to how many files of a save are asked for by name; of more, a listing is looked at first."""
 
 
 class S3Store:
     """A store in a bucket; see :class:`~prefect_dispatch.stores.port.Store` for the contract.
 
-    Objects are created and never written over. They have no times of their own, so none are compared.
+    Objects are created and never written over. They do not keep the times of the files that were sent, so none are
+    compared.
 
     Args:
         place: the root.
@@ -80,7 +78,7 @@ class S3Store:
         self.place.key(path)
 
     def files(self, path: str) -> Tuple[SavedFile, ...]:
-        """List every object of a save. They have no times."""
+        """List every object of a save. They have no times of files."""
         key = self._save_key(path)
         listed = {self._path_below(key, entry.key): entry for page in self.listings.pages(key) for entry in page}
         files = [self._listed(name, entry.key, entry.size) for name, entry in listed.items() if name]
@@ -93,15 +91,14 @@ class S3Store:
 
         Links are kept in the manifest alone.
         """
-        key = self._save_key(path)
+        self._save_key(path)
         wanted = [(self._key_of(path, file), file) for file in files if file.link is None]
-        found = self._list_of(key) if len(wanted) > _ASKED_SINGLY else {}
 
         def compare(entry: Tuple[str, SavedFile]) -> Optional[str]:
             own, file = entry
             name = file.path or path
             try:
-                size = found[own].size if own in found else self.requests.look(own).size
+                size = self.requests.look(own).size
                 if size != file.size:
                     return f"{name} has {size} bytes, not {file.size}"
                 if file.digest is not None and digest_of(self.requests.read(own, SHORT_BYTES)) != file.digest:
@@ -140,9 +137,6 @@ class S3Store:
     def _listed(self, name: str, key: str, size: int) -> SavedFile:
         digest = digest_of(self.requests.read(key, SHORT_BYTES)) if is_short(name, size) else None
         return SavedFile(name, size, 0, None, digest)
-
-    def _list_of(self, key: str) -> Dict[str, Listed]:
-        return {entry.key: entry for page in self.listings.pages(key) for entry in page}
 
     def _save_key(self, path: str) -> str:
         if not split_path(path):

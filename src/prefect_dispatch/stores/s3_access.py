@@ -70,6 +70,8 @@ class S3Access:
         self._lock = threading.Lock()
         self._known: Optional[Credentials] = None
         self._known_since = 0.0
+        # Of its own: who finds credentials may take long, and no transfer waits for that.
+        self._filesystem_lock = threading.Lock()
         self._filesystem: Optional[Tuple[Credentials, Any]] = None
         self._stays = False
         self._plain = PlainRequests(self.patience.request.total_seconds(), authorities, verify)
@@ -89,12 +91,19 @@ class S3Access:
                 self._known_since = time.monotonic()
             return self._known
 
-    def renew(self) -> bool:
-        """Look at the source again, after a request was denied. Answers whether it has other credentials by now."""
+    def renew(self, denied: Credentials) -> bool:
+        """Answer whether there are other credentials than those that were denied; the source is looked at for them.
+
+        Of many requests that were denied together the first one has it looked at; the others find what it has found.
+
+        Args:
+            denied: what the request was signed with.
+        """
         with self._lock:
-            before, self._known = self._known, _usable(self._source(True))
-            self._known_since = time.monotonic()
-            return self._known != before
+            if self._known is None or self._known == denied:
+                self._known = _usable(self._source(True))
+                self._known_since = time.monotonic()
+            return self._known != denied
 
     def variables(self) -> Dict[str, str]:
         """The variables by which another process has the same access. What could be mixed in of another is set too."""
@@ -181,10 +190,9 @@ class S3Access:
         signer.add_auth(signed)
         return ListingPage.read(self._plain.ask("GET", signed.url, dict(signed.headers.items())))
 
-    def filesystem(self) -> Any:
-        """The s3fs file system for saves; another one when the credentials are others."""
-        credentials = self.credentials()
-        with self._lock:
+    def filesystem(self, credentials: Credentials) -> Any:
+        """The s3fs file system for saves, which signs with these credentials; the last one is kept."""
+        with self._filesystem_lock:
             if self._filesystem is None or self._filesystem[0] != credentials:
                 seconds = self.patience.request.total_seconds()
                 made = load_library("s3fs").S3FileSystem(

@@ -68,9 +68,15 @@ class S3Bucket:
         return answers[0]
 
     def tries(self, request: Callable[[], None], key: str) -> Iterator[Failure]:
-        """Make a request until it succeeds or its time is over; each failure but the last is the caller's to judge."""
+        """Make a request until it succeeds.
+
+        Yields each failure for the caller to judge, but for a denial and a missing bucket, and raises what it means
+        once its time is over.
+        """
         tries = Tries(self.access)
         while True:
+            # Looked at before: what the request takes up later is never mistaken for what was denied.
+            signed = self.access.credentials()
             try:
                 request()
                 return
@@ -78,7 +84,7 @@ class S3Bucket:
                 failure = failure_of(error)
             if failure.meaning not in (Meaning.DENIED, Meaning.NO_BUCKET):
                 yield failure
-            if not tries.again(failure):
+            if not tries.again(failure, signed):
                 self.refuse(failure, key)
 
     def refuse(self, failure: Failure, key: str) -> NoReturn:

@@ -142,12 +142,17 @@ def failure_of(error: BaseException) -> Failure:
         return _of_answer(status, code)
     found = _STATUS.search(text)
     if found is not None:
-        named = _CODE.search(text)
-        return _of_answer(int(found.group(1)), named.group(1) if named is not None else "")
+        return _of_answer(int(found.group(1)), code_in(text))
     part = _PART.search(text)
     if part is not None:
         return _of_answer(200, part.group(1))
     return Failure(Meaning.UNANSWERED, *_describe_silence(error, text))
+
+
+def code_in(text: str) -> str:
+    """S3's own code in the text of an answer; empty where there is none."""
+    named = _CODE.search(text)
+    return named.group(1) if named is not None else ""
 
 
 def is_panic(error: BaseException) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Mapping, NoReturn, Set, Tuple
+from functools import partial
+from typing import Any, Callable, Iterator, List, Mapping, NoReturn, Set, Tuple, TypeVar
 
 from prefect_dispatch.errors import StoreError
 from prefect_dispatch.stores.s3_access import load_library
@@ -10,6 +11,8 @@ from prefect_dispatch.stores.s3_bucket import S3Bucket
 from prefect_dispatch.stores.s3_errors import Garbled, failure_of
 from prefect_dispatch.stores.s3_page import Listed, ListingPage
 from prefect_dispatch.stores.s3_tries import Tries
+
+T = TypeVar("T")
 
 PAGE = 1000
 """How many keys one answer to a listing has."""
@@ -39,93 +42,92 @@ class S3Listings:
         Raises:
             StoreError: it failed on the way, or the server's pages repeat themselves.
         """
-        obstore = load_library("obstore")
-        last, begun = after, False
-        tries = Tries(self._bucket.access)
-        while True:
-            before = last
-            try:
-                if not begun:
-                    first = self._page({"prefix": _prefix(folder), "start-after": last, "max-keys": str(PAGE)})
-                    begun = True
-                    if first.entries:
-                        last = first.entries[-1].key
-                        yield first.names
-                    if not first.behind:
-                        return
-                for page in obstore.list(self._bucket.client(), folder or None, offset=last or None, chunk_size=PAGE):
-                    listed = [listed_of(one) for one in page]
-                    if not listed:
-                        continue
-                    if last and any(one.key == last for one in listed):
-                        self._refuse_repetition(folder)
-                    last = listed[-1].key
-                    yield listed
-                if not self._has_more(folder, last):
-                    return
-                if last == before:
-                    raise Garbled(_NOT_ALL)
-                continue
-            except BaseException as error:
-                # What came so far stands: the next try begins behind it.
-                failure = failure_of(error)
-            if not tries.again(failure):
-                self._bucket.refuse(failure, folder)
+        last = after
+        for page in self._walk(folder, after, lambda one: one, listed_of):
+            if last and any(one.key == last for one in page):
+                self._refuse_repetition(folder)
+            last = page[-1].key
+            yield page
 
     def keys(self, folder: str) -> List[str]:
         """All keys below a folder's, in the server's order: with nothing else of them, for a very long ledger."""
-        obstore = load_library("obstore")
-
-        def list_all() -> List[str]:
-            # Most listings are short: one answer in the server's own words is all of them.
-            first = self._page({"prefix": _prefix(folder), "max-keys": str(PAGE)})
-            keys = [one.key for one in first.names]
-            if not first.behind:
-                return keys
-            begun: Set[str] = set(keys[:1])
-            last = first.entries[-1].key if first.entries else ""
-            while True:
-                before = len(keys)
-                for page in obstore.list(self._bucket.client(), folder or None, offset=last or None, chunk_size=PAGE):
-                    if page:
-                        # Told at once: a server that sends one page over and over never comes to an end.
-                        begins = page[0]["path"]
-                        if begins in begun:
-                            self._refuse_repetition(folder)
-                        begun.add(begins)
-                        keys += [one["path"] for one in page]
-                        last = keys[-1]
-                if not self._has_more(folder, last):
-                    return keys
-                if len(keys) == before:
-                    raise Garbled(_NOT_ALL)
-
-        keys = self._bucket.ask(list_all, folder)
+        keys: List[str] = []
+        for page in self._walk(folder, "", lambda one: one.key, lambda one: str(one["path"])):
+            keys += page
         if len(set(keys)) != len(keys):
             self._refuse_repetition(folder)
         return keys
 
     def children(self, folder: str) -> Tuple[List[str], List[str]]:
         """The keys of the objects, and of the folders, that lie in a folder itself."""
-
-        def list_all() -> Tuple[List[str], List[str]]:
-            objects: List[str] = []
-            folders: List[str] = []
-            behind: List[str] = [""]
-            while True:
-                page = self._page({"prefix": _prefix(folder), "delimiter": "/", "continuation-token": behind[-1]})
-                objects += [one.key for one in page.names]
-                folders += [prefix.rstrip("/") for prefix in page.prefixes]
-                if not page.behind:
-                    return objects, folders
-                if page.behind in behind:
-                    self._refuse_repetition(folder)
-                behind.append(page.behind)
-
-        objects, folders = self._bucket.ask(list_all, folder)
+        objects: List[str] = []
+        folders: List[str] = []
+        behind: List[str] = [""]
+        while True:
+            parameters = {"prefix": _prefix(folder), "delimiter": "/", "continuation-token": behind[-1]}
+            page = self._bucket.ask(partial(self._page, parameters), folder)
+            objects += [one.key for one in page.names]
+            folders += [prefix.rstrip("/") for prefix in page.prefixes]
+            if not page.behind:
+                break
+            if page.behind in behind:
+                self._refuse_repetition(folder)
+            behind.append(page.behind)
         if len(set(objects)) != len(objects) or len(set(folders)) != len(folders):
             self._refuse_repetition(folder)
         return objects, folders
+
+    def _walk(
+        self, folder: str, after: str, of_entry: Callable[[Listed], T], of_found: Callable[[Any], T]
+    ) -> Iterator[List[T]]:
+        """List all objects below a folder's key, a page at a time. After a fault it goes on behind what came.
+
+        Args:
+            folder: the key.
+            after: the key behind which it begins.
+            of_entry: makes what is yielded of an entry of the first page.
+            of_found: makes the same of what obstore tells of an object.
+        """
+        obstore = load_library("obstore")
+        last, begun = after, False
+        firsts: Set[str] = set()
+        access = self._bucket.access
+        tries = Tries(access)
+        while True:
+            before = last
+            signed = access.credentials()
+            try:
+                if not begun:
+                    # Most listings are short: one answer in the server's own words is all of them.
+                    first = self._page({"prefix": _prefix(folder), "start-after": last, "max-keys": str(PAGE)})
+                    begun, tries = True, Tries(access)
+                    if first.entries:
+                        last = first.entries[-1].key
+                    if first.names:
+                        firsts.add(first.names[0].key)
+                        yield [of_entry(one) for one in first.names]
+                    if not first.behind:
+                        return
+                for page in obstore.list(self._bucket.client(), folder or None, offset=last or None, chunk_size=PAGE):
+                    if not page:
+                        continue
+                    # Told at once: a server that sends one page over and over never comes to an end.
+                    begins = page[0]["path"]
+                    if begins in firsts:
+                        self._refuse_repetition(folder)
+                    firsts.add(begins)
+                    last = page[-1]["path"]
+                    tries = Tries(access)
+                    yield [of_found(one) for one in page]
+                if not self._has_more(folder, last):
+                    return
+                if last == before:
+                    raise Garbled(_NOT_ALL)
+                continue
+            except BaseException as error:
+                failure = failure_of(error)
+            if not tries.again(failure, signed):
+                self._bucket.refuse(failure, folder)
 
     def _has_more(self, folder: str, last: str) -> bool:
         """Whether there is a key behind the last one that was listed, by what the server itself says."""

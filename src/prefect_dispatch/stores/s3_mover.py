@@ -9,19 +9,21 @@ import asyncio
 import concurrent.futures
 import errno
 import os
+import threading
 from functools import partial
 from typing import Any, Awaitable, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import SavedFile
+from prefect_dispatch.stores.s3_credentials import Credentials
 from prefect_dispatch.stores.s3_digests import Digests, prove, sha256_of
 from prefect_dispatch.stores.s3_errors import Garbled, Meaning, failure_of
 from prefect_dispatch.stores.s3_progress import Progress
 from prefect_dispatch.stores.s3_reading import Reading
 from prefect_dispatch.stores.s3_requests import S3Requests
 from prefect_dispatch.stores.s3_tries import Tries
-from prefect_dispatch.stores.s3_upload import send
+from prefect_dispatch.stores.s3_upload import Request, send
 from prefect_dispatch.stores.transfer import Direction, Report, Transfer
 
 PART = 16 * 2**20
@@ -33,7 +35,9 @@ _SMALL_AT_ONCE = 8
 """Small files that are moved side by side; of large ones it is one at a time, in parts that are side by side."""
 _STALLED = 10
 """For how many times the patience of one request a transfer may stand still."""
-_TICK = 0.5
+_TICK_SECONDS = 0.5
+_END_SECONDS = 10.0
+"""For how long what was given up is waited for: until then it may still write here."""
 _OWN_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ENAMETOOLONG)
 """What no connection to a server fails with: the disk under a file that is read or written here does."""
 
@@ -105,14 +109,19 @@ class S3Mover:
 
         reading = begin()
 
-        async def put(filesystem: Any) -> None:
+        async def put(_: Any) -> None:
             nonlocal reading
             reach("s3.send")
             reading = begin()
             with progress.file() as callback:
-                await send(filesystem, self._bucket.name, key, reading, callback.relative_update)
+                moved = callback.relative_update
+                await send(self._bucket.name, key, reading, moved, self._filesystem, partial(self._ask, key))
 
-        created = await self._try(put, key, may_exist=True)
+        try:
+            await self._ask(key, put)
+            created = True
+        except Exists:
+            created = False
         digests = await loop.run_in_executor(None, (reading if created else begin()).digests)
         status = os.fstat(descriptor)
         if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
@@ -140,14 +149,20 @@ class S3Mover:
             raise Exists(f"{self._bucket.describe(key)} is there with other bytes")
 
     async def _fetch(self, file: SavedFile, key: str, target: str, progress: Progress) -> None:
+        furthest = 0
+
         async def get(filesystem: Any) -> None:
+            nonlocal furthest
             with progress.file() as callback:
-                await filesystem._get_file(
-                    self._address(key), target, callback=callback, chunksize=PART, max_concurrency=_PARTS_AT_ONCE
-                )
+                try:
+                    await filesystem._get_file(
+                        self._address(key), target, callback=callback, chunksize=PART, max_concurrency=_PARTS_AT_ONCE
+                    )
+                finally:
+                    furthest = max(furthest, callback.count)
 
         for last in (False, True):
-            await self._try(get, key, may_exist=False)
+            await self._ask(key, get, lambda: furthest)
             wrong = await asyncio.get_running_loop().run_in_executor(None, _difference, target, file, progress.beat)
             if wrong is None:
                 os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
@@ -155,14 +170,25 @@ class S3Mover:
             if last:
                 raise Absent(f"{file.path or 'it'} {wrong}")
 
-    async def _try(self, move: Callable[[Any], Awaitable[None]], key: str, may_exist: bool) -> bool:
-        """Move a file, again where it failed and its time is not over. Answers whether that was what put it there."""
-        tries = Tries(self._bucket.access)
+    async def _ask(self, key: str, request: Request, furthest: Callable[[], int] = lambda: 0) -> Any:
+        """Make a request by the file system of now, again where it failed and its time is not over.
+
+        Args:
+            key: the object that it is about.
+            request: is given the file system.
+            furthest: how far it has ever come. Who comes further each time has all the time anew.
+
+        Raises:
+            Exists: it is there already.
+        """
+        access = self._bucket.access
+        tries = Tries(access)
         loop = asyncio.get_running_loop()
         while True:
+            before = furthest()
+            signed = await self._credentials()
             try:
-                await move(self._bucket.access.filesystem())
-                return True
+                return await request(access.filesystem(signed))
             except KeyError as error:
                 # s3fs takes it for granted that an answer which is a success has them.
                 if error.args[:1] not in (("UploadId",), ("ETag",)):
@@ -173,18 +199,29 @@ class S3Mover:
                 if isinstance(error, OSError) and error.errno in _OWN_ERRORS and error.__cause__ is None:
                     raise
                 failure = failure_of(error)
-            if failure.meaning is Meaning.EXISTS and may_exist:
-                return False
-            if not await loop.run_in_executor(None, tries.again, failure):
+            if failure.meaning is Meaning.EXISTS:
+                raise Exists(f"{self._bucket.describe(key)} is there already")
+            if furthest() > before:
+                tries = Tries(access)
+            if not await loop.run_in_executor(None, tries.again, failure, signed):
                 self._bucket.refuse(failure, key)
+
+    async def _filesystem(self) -> Any:
+        return self._bucket.access.filesystem(await self._credentials())
+
+    async def _credentials(self) -> Credentials:
+        # A program of the site may give them, and take its time: nothing else must wait for it.
+        return await asyncio.get_running_loop().run_in_executor(None, self._bucket.access.credentials)
 
     def _run(self, works: Sequence[Tuple[int, Callable[[], Awaitable[Any]]]], progress: Progress) -> List[Any]:
         """Do all of it in s3fs' own loop, and wait here: what is reported is reported by this thread."""
-        filesystem = self._bucket.access.filesystem()
+        access = self._bucket.access
+        filesystem = access.filesystem(access.credentials())
         loop = filesystem.loop
         # What the client loads before its first request takes seconds on a busy machine, and nothing moves meanwhile.
         asyncio.run_coroutine_threadsafe(filesystem.set_session(), loop).result()
         progress.beat()
+        ended = threading.Event()
 
         async def all_of_it() -> List[Any]:
             large, small = asyncio.Semaphore(1), asyncio.Semaphore(_SMALL_AT_ONCE)
@@ -200,24 +237,22 @@ class S3Mover:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+                ended.set()
 
         doing = asyncio.run_coroutine_threadsafe(all_of_it(), loop)
         try:
-            while True:
-                try:
-                    done = doing.result(_TICK)
-                    break
-                except concurrent.futures.TimeoutError:
-                    if doing.done():
-                        raise
-                if progress.stands_still_for > self._stall_seconds:
+            while not concurrent.futures.wait([doing], _TICK_SECONDS).done:
+                if progress.stands_still_for_seconds > self._stall_seconds:
                     raise StoreError(
                         f"{progress.words} stands still since {self._stall_seconds:g}s; whether bucket "
-                        f"{self._bucket.name!r} at {self._bucket.access.endpoint} is there is not known, try again"
+                        f"{self._bucket.name!r} at {access.endpoint} is there is not known, try again"
                     )
                 progress.report()
+            done = doing.result()
         finally:
-            doing.cancel()
+            if doing.cancel():
+                # Its end is not the future's, which is cancelled at once.
+                ended.wait(_END_SECONDS)
         progress.report(last=True)
         return done
 

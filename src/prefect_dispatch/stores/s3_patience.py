@@ -12,7 +12,7 @@ from prefect_dispatch.format.durations import parse_duration
 TIMEOUT = "DISPATCH_S3_TIMEOUT"
 """How long one request may take."""
 RETRY = "DISPATCH_S3_RETRY"
-"""For how long a request that failed is tried again."""
+"""For how long a request is tried again, from its first failure on."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class S3Patience:
 
     Args:
         request: how long one request may take.
-        retry: for how long a request that failed is tried again.
+        retry: for how long a request is tried again, from its first failure on.
     """
 
     request: timedelta = timedelta(seconds=30)

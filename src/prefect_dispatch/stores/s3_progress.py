@@ -24,7 +24,7 @@ class Progress:
         return f"the {self._transfer.direction.value} of {self._transfer.path}"
 
     @property
-    def stands_still_for(self) -> float:
+    def stands_still_for_seconds(self) -> float:
         """For how many seconds nothing has moved, and nothing was read."""
         return time.monotonic() - self._moved
 
@@ -52,23 +52,27 @@ class Progress:
 
 
 class FileProgress:
-    """What s3fs calls as it moves one file; what a failed try has moved is taken back."""
+    """What s3fs calls as it moves one file; what a failed try has moved is taken back.
+
+    Attributes:
+        count: how many bytes of the file have moved.
+    """
 
     def __init__(self, add: Callable[[int], None]) -> None:
         self._add = add
-        self._count = 0
+        self.count = 0
 
     def __enter__(self) -> FileProgress:
         return self
 
     def __exit__(self, kind: object, error: Optional[BaseException], traceback: object) -> None:
         if error is not None:
-            self._add(-self._count)
+            self._add(-self.count)
 
     def set_size(self, size: object) -> None:
         """The size is known already."""
 
     def relative_update(self, count: int = 1) -> None:
         """So many more bytes of the file have moved."""
-        self._count += count
+        self.count += count
         self._add(count)

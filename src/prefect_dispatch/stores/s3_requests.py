@@ -9,7 +9,7 @@ from typing import Iterator, Optional
 from prefect_dispatch.errors import Absent, Exists, StoreError
 from prefect_dispatch.stores.s3_access import load_library
 from prefect_dispatch.stores.s3_bucket import S3Bucket
-from prefect_dispatch.stores.s3_errors import Garbled, Meaning
+from prefect_dispatch.stores.s3_errors import Garbled, Meaning, failure_of
 from prefect_dispatch.stores.s3_listings import listed_of
 from prefect_dispatch.stores.s3_page import Listed
 
@@ -93,10 +93,16 @@ class S3Requests:
         obstore = load_library("obstore")
 
         def head() -> Optional[Listed]:
+            client = self.bucket.client()
             try:
-                return listed_of(obstore.head(self.bucket.client(), key))
+                return listed_of(obstore.head(client, key))
             except FileNotFoundError:
                 return None
+            except Exception as error:
+                if failure_of(error).meaning is Meaning.REFUSED:
+                    # An answer to HEAD has no words: that a token has expired is told to who reads with it.
+                    obstore.get(client, key)
+                raise
 
         found = self.bucket.ask(head, key)
         if found is None:

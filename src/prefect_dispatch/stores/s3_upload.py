@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Callable, Dict, List
+from functools import partial
+from typing import Any, Awaitable, Callable, Dict, List
 
-from prefect_dispatch.stores.s3_reading import Reading
+from prefect_dispatch.stores.s3_reading import Part, Reading
 
+Request = Callable[[Any], Awaitable[Any]]
+"""Makes a request by s3fs' file system."""
 _PARTS_AT_ONCE = 4
 _KIND = {"ContentType": "application/octet-stream"}
 
 
-async def send(filesystem: Any, bucket: str, key: str, reading: Reading, moved: Callable[[int], None]) -> None:
+async def send(
+    bucket: str,
+    key: str,
+    reading: Reading,
+    moved: Callable[[int], None],
+    now: Callable[[], Awaitable[Any]],
+    again: Callable[[Request], Awaitable[Any]],
+) -> None:
     """Create an object of a file's bytes; one that is there fails the request that would complete it.
 
     Args:
-        filesystem: s3fs's, whose session, retries and errors these requests have.
         bucket: the bucket.
         key: the object's key, which must not be there.
         reading: the file, from its beginning.
         moved: is told of the bytes that the server has, part by part.
+        now: s3fs' file system with the credentials of now, whose session, retries and errors these requests have.
+        again: makes the request for one part, again where it fails: one of very many must not cost the others.
     """
     loop = asyncio.get_running_loop()
     target = {"Bucket": bucket, "Key": key}
@@ -28,25 +39,28 @@ async def send(filesystem: Any, bucket: str, key: str, reading: Reading, moved: 
         part = await loop.run_in_executor(None, reading.take)
         assert part is not None
         tag = await loop.run_in_executor(None, reading.tag, part)
-        await filesystem._call_s3("put_object", Body=part.content, ContentMD5=tag, IfNoneMatch="*", **target, **_KIND)
+        await (await now())._call_s3(
+            "put_object", Body=part.content, ContentMD5=tag, IfNoneMatch="*", **target, **_KIND
+        )
         moved(len(part.content))
         return
-    begun = await filesystem._call_s3("create_multipart_upload", **target, **_KIND)
+    begun = await (await now())._call_s3("create_multipart_upload", **target, **_KIND)
     upload = {**target, "UploadId": begun["UploadId"]}
     try:
-        parts = await _send_parts(filesystem, upload, reading, moved)
-        await filesystem._call_s3(
+        parts = await _send_parts(upload, reading, moved, again)
+        # Parts take long: by now there may be other credentials than at the beginning.
+        await (await now())._call_s3(
             "complete_multipart_upload", MultipartUpload={"Parts": parts}, IfNoneMatch="*", **upload
         )
     except Exception:
         # What it failed with is what counts, and whether its parts are taken away is a matter of cost.
         with suppress(Exception):
-            await filesystem._call_s3("abort_multipart_upload", **upload)
+            await (await now())._call_s3("abort_multipart_upload", **upload)
         raise
 
 
 async def _send_parts(
-    filesystem: Any, upload: Dict[str, str], reading: Reading, moved: Callable[[int], None]
+    upload: Dict[str, str], reading: Reading, moved: Callable[[int], None], again: Callable[[Request], Awaitable[Any]]
 ) -> List[Dict[str, Any]]:
     loop = asyncio.get_running_loop()
     turn = asyncio.Lock()
@@ -59,11 +73,9 @@ async def _send_parts(
             if part is None:
                 return
             tag = await loop.run_in_executor(None, reading.tag, part)
-            answer = await filesystem._call_s3(
-                "upload_part", PartNumber=part.number, Body=part.content, ContentMD5=tag, **upload
-            )
+            received = await again(partial(_send_part, part, tag, upload))
             moved(len(part.content))
-            sent.append({"PartNumber": part.number, "ETag": answer["ETag"]})
+            sent.append({"PartNumber": part.number, "ETag": received})
 
     senders = [asyncio.ensure_future(send_some()) for _ in range(_PARTS_AT_ONCE)]
     try:
@@ -74,3 +86,11 @@ async def _send_parts(
             sender.cancel()
         await asyncio.gather(*senders, return_exceptions=True)
     return sorted(sent, key=lambda part: int(part["PartNumber"]))
+
+
+async def _send_part(part: Part, tag: str, upload: Dict[str, str], filesystem: Any) -> str:
+    answer = await filesystem._call_s3(
+        "upload_part", PartNumber=part.number, Body=part.content, ContentMD5=tag, **upload
+    )
+    received: str = answer["ETag"]
+    return received

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from prefect_dispatch.errors import StoreUnreachable
+from prefect_dispatch.errors import Absent, StoreUnreachable
 from prefect_dispatch.format.exit_codes import ExitCode
+from prefect_dispatch.format.manifest import SHORT_BYTES
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from support.s3 import faults
 from support.s3.messages import Operation
@@ -42,3 +43,21 @@ def test_a_run_is_refused_by_a_server_whose_listings_lag(runs: Any) -> None:
     assert "strongly consistent" in ended.told and runs.proxy.endpoint in ended.told
     assert ended.began_at is None
     runs.check()
+
+
+def test_a_file_that_a_listing_still_has_and_the_server_has_not_is_gone(place: Any) -> None:
+    # given a save of many files, and a server whose listings are behind
+    for number in range(20):
+        place.direct.put(f"exec/a/save/{number:02d}", bytes(SHORT_BYTES + 1))
+    files = place.store.files("exec/a/save")
+    stale = faults.Replay()
+    place.proxy.arm(stale, Operation.LIST, times=None)
+    place.store.files("exec/a/save")
+    stale.recording = False
+    # when one of its files is removed
+    place.direct.delete("exec/a/save/07")
+    # then that is seen: each is asked for by its name
+    assert len(place.store.files("exec/a/save")) == 20
+    assert place.store.difference("exec/a/save", files) == "07 is gone"
+    with pytest.raises(Absent, match="07 is gone"):
+        place.store.sync("exec/a/save", files)

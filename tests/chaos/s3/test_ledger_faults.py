@@ -109,6 +109,7 @@ def check_removed(place: Any, returned: object, error: DispatchError | None) -> 
     if error is None:
         assert place.direct.keys("index/") == []
     remove_name(place)
+    assert place.direct.keys("index/") == []
 
 
 ACTS = (
