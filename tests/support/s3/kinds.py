@@ -49,6 +49,11 @@ def _is_conditional(request: Request) -> bool:
     return request.header("if-none-match") is not None
 
 
+def _carries_its_digest(request: Request) -> bool:
+    """Of other bodies the signature has the digest, and the test's server keeps what it refuses for that."""
+    return request.header("content-md5") is not None
+
+
 PASSING = (
     Kind("reply lost", _always(faults.lose_reply), overcome=True),
     Kind("request lost", _always(faults.lose_request), overcome=True),
@@ -64,7 +69,7 @@ PASSING = (
     Kind("body shortened", _always(faults.Shorten(1)), _WITH_BODY),
     Kind("body corrupted", _always(faults.corrupt), (Operation.GET,)),
     Kind("upload broken", _always(faults.BreakUpload(1)), _UPLOADS),
-    Kind("upload corrupted", _always(faults.corrupt_upload), _UPLOADS, overcome=True),
+    Kind("upload corrupted", _always(faults.corrupt_upload), _UPLOADS, where=_carries_its_digest, overcome=True),
     Kind("error in 200", _always(faults.ERROR_IN_200), (Operation.COMPLETE,)),
     Kind("error in 200 after", _always(faults.ERROR_IN_200_SERVED), (Operation.COMPLETE,)),
     Kind("login page", _always(faults.LOGIN_PAGE), (Operation.BEGIN, Operation.PART), overcome=True),
