@@ -44,7 +44,8 @@ def test_a_store_that_cannot_be_used_is_told_and_old_runs_that_went_well_are_del
     assert young == 0
     assert old >= 1
     left = operator.ask(polls)
-    assert {run.state.name for run in left} == {"Failed"}
+    # One that a deployment of another test has scheduled may be there too.
+    assert {run.state.name for run in left if run.state.is_final()} == {"Failed"}
 
 
 def test_the_sites_word_lifts_a_hold_and_its_run_goes_on_and_no_other_word_does(operator, deployed):

@@ -206,8 +206,16 @@ class Deployed:
         return answer.json() if answer.status_code == 200 else None
 
     def resume(self, id: str, values: Any = None) -> tuple[str, str]:
-        """Resume a run as the UI does. Returns Prefect's word, and its reason."""
-        answer = self.ask("POST", f"/flow_runs/{id}/resume", run_input=values)
+        """Resume a run as the UI does. Returns Prefect's word, and its reason.
+
+        Of two at the same moment PostgreSQL lets one through and has the other refused as a conflict.
+        """
+        try:
+            answer = self.ask("POST", f"/flow_runs/{id}/resume", run_input=values)
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.CONFLICT:
+                raise
+            return "CONFLICT", error.response.text
         return answer["status"], str(answer["details"].get("reason"))
 
     def cancel(self, id: str) -> None:
