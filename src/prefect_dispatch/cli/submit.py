@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import re
 import subprocess
 import sys
@@ -24,7 +23,9 @@ from prefect_dispatch.model.state import Hold
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
+from prefect_dispatch.supervisor.beating import beating
 from prefect_dispatch.supervisor.beats import Heart
+from prefect_dispatch.supervisor.carriers import process_carrier
 from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, TakenOver, drive
@@ -162,20 +163,19 @@ async def _carry_alone(record: Record, record_root: str, generation: int) -> str
     if state.generation > generation:
         return ""
     supervisor = supervisor_of(record, state, clock)
-    carrier = f"process-{os.getpid()}"
+    carrier = process_carrier()
     if (await supervisor.read(_tell)).open:
         await supervisor.append(CarriedBy(flow_run=carrier), _tell)
-    trouble, heart = Trouble(), Heart(record_root, record.lineage, carrier, clock)
+    trouble = Trouble()
 
     async def tell_trouble(advanced: Advanced) -> None:
-        await asyncio.to_thread(heart.beat)
         trouble.note(advanced.trouble, _tell)
 
-    while isinstance(
-        happening := await drive(supervisor, carrier=carrier, after_each=tell_trouble, tell=_tell), ExecutionOver
-    ):
-        pass
-    heart.stop()
+    async with beating(Heart(record_root, record.lineage, carrier, clock), clock, _tell):
+        while isinstance(
+            happening := await drive(supervisor, carrier=carrier, after_each=tell_trouble, tell=_tell), ExecutionOver
+        ):
+            pass
     return f"{happening.by} carries it now" if isinstance(happening, TakenOver) else ""
 
 

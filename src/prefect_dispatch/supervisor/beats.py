@@ -32,7 +32,7 @@ class Heart:
     Args:
         record_root: where the lineage's record is.
         lineage: its name.
-        carrier: in whose name the process carries it: the id of its flow run, or ``process-PID``.
+        carrier: in whose name the process carries it: the id of its flow run, or what ``process_carrier`` gives.
         clock: the process's.
     """
 
