@@ -37,7 +37,6 @@ class ProgressReport:
         shown = (progress.percent, as_words(progress.status))
         if shown == self._shown:
             return
-        self._shown = shown
         self._next = self._supervisor.clock.monotonic() + PROGRESS_INTERVAL_SECONDS
         if self._artifact is None:
             self._artifact = await acreate_progress_artifact(
@@ -45,3 +44,5 @@ class ProgressReport:
             )
         else:
             await aupdate_progress_artifact(self._artifact, shown[0], description=shown[1] or "running")
+        # Only now: what could not be shown is still to be shown.
+        self._shown = shown
