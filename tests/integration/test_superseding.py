@@ -470,7 +470,8 @@ class TestALostStateFolder:
         told = capsys.readouterr().out
         hold = record.refresh().hold.opened
         assert hold.object == old and "is another one" in hold.why and "once it is gone, stop the job" in hold.why
-        assert f"to end it: prefect-dispatch resume digits --hold {hold.hold} --stop" in told
+        store = f"--store {bench.folder / 'runs'}"
+        assert f"to end it: prefect-dispatch resume digits {store} --hold {hold.hold} --stop" in told
         # when that person has looked, and says so
         assert main(["resume", "digits", answer, "--store", str(bench.folder / "runs")]) == 0
         # then the job is over, and nothing ran again

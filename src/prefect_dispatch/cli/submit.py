@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from prefect_dispatch.cli.job_file import read_job, resolve_job
+from prefect_dispatch.cli.job_file import read_job, resolve_spec
 from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.errors import LineageError, UsageError
 from prefect_dispatch.format.printable import printable
@@ -71,11 +71,15 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--run-again {options.run_again!r} is no hold's name, such as h12; see the record")
     if options.note and options.run_again is None:
         raise UsageError(f"--note {options.note!r} is for a hold that is lifted; add --run-again, or leave it out")
-    spec = read_job(options.job)  # A job that is wrong is refused before a server is started for it.
+    # A job that is wrong is refused before a server is started for it; and what is checked is what is run.
+    spec = read_job(options.job)
+    if options.copy_for:
+        # Its environment may hold secrets, and what follows may fail or be killed.
+        options.job.unlink()
     with contextlib.ExitStack() as needed:
         if options.wait and not _is_settled(options, spec):
             needed.enter_context(prefect_api())
-        return _run(options)
+        return _run(options, spec)
 
 
 def _is_settled(options: argparse.Namespace, spec: JobSpec) -> bool:
@@ -85,19 +89,18 @@ def _is_settled(options: argparse.Namespace, spec: JobSpec) -> bool:
     """
     if options.copy_for or not isinstance(spec.store, InlineStore) or isinstance(spec.scheduler, str):
         return False
-    job = resolve_job(options.job)
+    job = resolve_spec(spec)
     record = open_record(job.record_root, job.spec.lineage, SystemClock())
     state = record.refresh()
     if state.finished is not None:
         return spec.on_finished == "refuse"
-    return state.hold is not None and options.run_again in (None, False)
+    return state.hold is not None and options.run_again is None
 
 
-def _run(options: argparse.Namespace) -> int:
-    job = resolve_job(options.job)
+def _run(options: argparse.Namespace, spec: JobSpec) -> int:
+    job = resolve_spec(spec)
     record = open_record(job.record_root, job.spec.lineage, SystemClock())
     if options.copy_for:
-        options.job.unlink()
         _require_record(record, options.copy_for)
     seen = require_held(record, options.run_again) if options.run_again is not None else None
     # Who goes on for a command that has opened the lineage opens nothing: it may have been stopped meanwhile.
