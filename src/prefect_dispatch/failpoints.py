@@ -21,6 +21,8 @@ POINT = "DISPATCH_FAILPOINT"
 """Where to be killed: ``NAME``, or ``NAME:K`` for the Kth time in one process."""
 STOPS = "DISPATCH_FAILPOINT_STOPS"
 """Where it is set, the process is stopped there and not killed: a test can end somebody else just then."""
+ONCE = "DISPATCH_FAILPOINT_ONCE"
+"""A file that is made by the first process which is ended or stopped; where it is there already, none is."""
 LOG = "DISPATCH_FAILPOINT_LOG"
 """A file to which each failpoint that is reached is appended, as ``PID NAME K``."""
 
@@ -31,6 +33,7 @@ class _Armed:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._asked = environment.get(POINT, "")
         self._signal = signal.SIGSTOP if environment.get(STOPS) else signal.SIGKILL
+        self._once = environment.get(ONCE, "")
         self._log = environment.get(LOG, "")
         self._reached: Dict[str, int] = {}
         self._process = os.getpid()
@@ -42,8 +45,16 @@ class _Armed:
         if self._log:
             with open(self._log, "ab", buffering=0) as log:
                 log.write(f"{self._process} {name} {times}\n".encode("ascii"))
-        if self._asked and self._ask() == (name, times):
+        if self._asked and self._ask() == (name, times) and self._is_first():
             os.kill(self._process, self._signal)
+
+    def _is_first(self) -> bool:
+        if self._once:
+            try:
+                os.close(os.open(self._once, os.O_CREAT | os.O_EXCL, 0o600))
+            except FileExistsError:
+                return False
+        return True
 
     def _ask(self) -> Tuple[str, int]:
         from prefect_dispatch.failpoint import Failpoint

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from prefect_dispatch.failpoint import Failpoint
-from prefect_dispatch.failpoints import POINT
+from prefect_dispatch.failpoints import ONCE, POINT
 from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.supervisor import choices
 from support.deployed import WORKING, patiently, poll, processes_of, reconcile
@@ -41,7 +41,11 @@ def test_a_run_that_is_killed_on_its_way_into_a_hold_or_out_of_it_loses_neither(
     benches = {point: another(point.partition(".")[2]) for point in TRIED}
     # Every run is dressed once before: as that of its lineage.
     armed = {point: "prefect.dress:2" if point == "prefect.dress" else point for point in TRIED}
-    runs = {point: looker.start(variables={POINT: armed[point]}) for point, (_, looker) in benches.items()}
+    # Whoever takes a job over has the variables of the run before.
+    runs = {
+        point: looker.start(variables={POINT: armed[point], ONCE: str(operator.folder / "once")})
+        for point, (operator, looker) in benches.items()
+    }
     operator, looker = benches["prefect.answer"]
     looker.held(runs["prefect.answer"])
     assert looker.resume(runs["prefect.answer"], {"choice": "start from scratch"})[0] == "ACCEPT"

@@ -14,7 +14,7 @@ import pytest
 
 import prefect_dispatch
 from prefect_dispatch.failpoint import Failpoint
-from prefect_dispatch.failpoints import LOG, POINT, STOPS
+from prefect_dispatch.failpoints import LOG, ONCE, POINT, STOPS
 from support.environment import environment_without
 
 PACKAGE = Path(prefect_dispatch.__file__).parent
@@ -174,6 +174,11 @@ def test_times_are_counted_in_each_process_alone(tmp_path: Path) -> None:
         ["pin", "1"],
         ["claim", "2"],
     ]
+
+
+def test_only_the_first_process_is_ended_where_that_is_asked_for(tmp_path: Path) -> None:
+    first, second = (run(**{POINT: "pin", ONCE: str(tmp_path / "once")}) for _ in range(2))
+    assert (first.returncode, second.returncode) == (-signal.SIGKILL, 0)
 
 
 def test_one_that_is_to_stop_there_goes_on_when_it_is_told_to() -> None:
