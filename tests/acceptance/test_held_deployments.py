@@ -148,9 +148,7 @@ def test_an_answer_outlives_the_process_that_was_to_read_it_and_the_worker(opera
     assert [each.n for each in operator.state().submissions] == [1, 2]
 
 
-def test_cancelled_while_held_is_stopped_and_deleted_while_held_is_nothing_lost(
-    operator, deployed, another, wait_until
-):
+def test_cancelled_while_held_is_stopped_and_deleted_while_held_is_nothing_lost(another):
     # given
     operator, deployed = another("digits")
     other, beside = another("beside")

@@ -92,7 +92,6 @@ def test_a_run_that_is_cancelled_while_its_process_waits_stops_the_job(operator,
 
 def test_an_api_that_is_away_when_a_job_is_held_is_asked_once_it_is_back(operator, deployed, prefect_server):
     # given a job that comes to its hold while the server is gone
-    operator.write_job("")
     caller = call_supervise(operator)
     program = "import os, time\nwhile not os.path.exists('on'): time.sleep(0.05)\n" + PROGRAM
     (operator.folder / "program.py").write_text(program)

@@ -21,6 +21,13 @@ def superseded(operator, deployed) -> tuple[str, str]:
     return old, new
 
 
+def alive_of(run: str) -> list[int]:
+    """The processes of a run, of which there are some."""
+    processes = list(processes_of(run))
+    assert processes, f"no process of flow run {run}"
+    return processes
+
+
 def test_a_run_that_superseded_is_stopped_or_taken_over_like_any_other(another, worker):
     # given two jobs in their second generation, each carried by the run that superseded the first
     stopped, stopping = another("stopped")
@@ -28,12 +35,12 @@ def test_a_run_that_superseded_is_stopped_or_taken_over_like_any_other(another, 
     old, first = superseded(stopped, stopping)
     _, second = superseded(taken, taking)
     # when the process of one is killed, and Prefect is told by its worker
-    for process in processes_of(second):
+    for process in alive_of(second):
         os.kill(process, signal.SIGKILL)
     taking.reaches(second, "Crashed")
     # and of the other nobody is left, when the run is cancelled, and the one before it too
     worker.kill()
-    for process in processes_of(first):
+    for process in alive_of(first):
         os.kill(process, signal.SIGKILL)
     patiently(lambda: not processes_of(first), "no process of the run")
     stopping.cancel(first)

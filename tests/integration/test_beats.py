@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from prefect_dispatch.supervisor.beats import BEAT_EVERY, VOUCH_EVERY, Heart, last_beats, sweep_beats, vouch
-from prefect_dispatch.supervisor.places import open_beats
+from prefect_dispatch.supervisor.places import open_beats, open_polls
+from prefect_dispatch.supervisor.polls import POLL_CESSATION, last_poll, note_poll
 from prefect_dispatch.testing.manual_clock import ManualClock
 
 
@@ -55,3 +56,17 @@ def test_what_is_no_sign_and_a_root_that_is_away_end_nobody(tmp_path):
     assert last_beats(root) == {}
     sweep_beats(root, clock.now() - timedelta(days=1))
     assert open_beats(root).names() == []
+
+
+def test_a_time_that_there_is_not_hides_no_poll(tmp_path):
+    # given a poll that is noted, and names of the same form that no poller has written
+    root, at = str(tmp_path), ManualClock().now()
+    note_poll(root, POLL_CESSATION, at)
+    for number in (10**13, 10**17, 10**19):
+        open_polls(root).create(f"{POLL_CESSATION}-{number:020d}")
+    open_polls(root).create(f"{POLL_CESSATION}-1{0:020d}")
+    # then it is found
+    assert last_poll(root, POLL_CESSATION) == at
+    # and the next one leaves itself alone
+    note_poll(root, POLL_CESSATION, at + timedelta(minutes=1))
+    assert len(open_polls(root).names()) == 1

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+from prefect_dispatch.cli import holds
 from prefect_dispatch.cli.__main__ import main
 from prefect_dispatch.model.facts import Cessation, Finished, LiftedBy, Outcome, Resolution
+from prefect_dispatch.supervisor.cessation import Polled
 from support.held_lineage import HeldLineage
 
 
@@ -121,3 +123,15 @@ def test_reopen_takes_up_what_is_over_and_holds(held, capsys):
     # then
     (row,) = json.loads(_json(capsys).split("\n", 1)[1])
     assert "reopened by" in row["why"] and row["hold"] != held.hold and not row["signal_may_lift"]
+
+
+def test_a_site_that_could_not_be_asked_is_told_by_the_exit_code(held, capsys, monkeypatch):
+    # given a lineage of which nothing could be found out
+    async def ask(*_: object, **__: object) -> list[Polled]:
+        return [Polled("digits", trouble="the site is away")]
+
+    monkeypatch.setattr(holds, "ask_about_holds", ask)
+    # when, then
+    assert main(["holds", "--ask"]) == 1
+    told = capsys.readouterr()
+    assert "digits: the site is away" in told.err and held.hold in told.out

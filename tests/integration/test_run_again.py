@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
+from prefect_dispatch.cli import submit
 from prefect_dispatch.cli.__main__ import main
 from prefect_dispatch.cli.job_file import resolve_job
-from prefect_dispatch.errors import LineageError
+from prefect_dispatch.errors import LineageError, StoreUnreachable
 from prefect_dispatch.model.facts import HoldLifted, HoldOpened
 from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.choices import run_again
@@ -125,3 +127,35 @@ def test_the_command_lifts_the_hold_that_it_tells_of(record, job_file, capsys, m
 def test_what_is_no_hold_is_refused_in_one_line(capsys, words, text):
     assert main(["submit", *words]) == 2
     assert text in capsys.readouterr().err
+
+
+def test_the_job_that_is_checked_is_the_one_that_is_run(job_file, record, monkeypatch, capsys):
+    # given a held job, and how often its file is opened
+    hold(record, "the disk was full")
+    opened: list[str] = []
+    watching = [True]
+    sys.addaudithook(lambda event, about: opened.append(str(about[0])) if event == "open" and watching else None)
+    monkeypatch.chdir(job_file.parent)
+    # when, then each command reads it once
+    for words in (["submit", str(job_file), "--wait"], ["supersede", "digits", str(job_file), "--resume", "nothing"]):
+        opened.clear()
+        assert main(words) != 0
+        assert opened.count(str(job_file)) == 1, words
+    watching.clear()
+    assert "is held" in capsys.readouterr().err
+
+
+def test_a_copy_of_a_job_with_its_environment_is_gone_whatever_follows(job_file, record, monkeypatch, tmp_path):
+    # given a copy, and a server that does not come up for the process that is to carry it
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(job_file.read_text())
+
+    def fails() -> None:
+        raise StoreUnreachable("no server")
+
+    monkeypatch.setattr(submit, "prefect_api", fails)
+    # when
+    code = main(["submit", str(copy), "--wait", "--copy-for", record.id(), "--generation", "0"])
+    # then
+    assert code == 69
+    assert not copy.exists()

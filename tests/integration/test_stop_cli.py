@@ -165,7 +165,7 @@ def test_a_suspended_job_saves_is_held_and_goes_on_from_that_save(bench, capsys)
     assert "nothing" not in state.hold.opened.why
     assert state.newest.newest.ended.cause is Cause.SUSPENDED
     assert state.published == 1
-    assert "prefect-dispatch resume digits --hold" in capsys.readouterr().out
+    assert f"prefect-dispatch resume digits --store {bench.runs} --hold" in capsys.readouterr().out
     # and a second request is a clear no that names the hold
     assert bench.command("suspend", "digits") == 1
     assert state.hold.opened.hold in capsys.readouterr().err

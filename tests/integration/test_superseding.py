@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -42,6 +43,7 @@ from prefect_dispatch.supervisor.places import open_lineage_root, open_record
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.stop_requests import ask_to_stop, ask_to_suspend
 from prefect_dispatch.supervisor.superseding import supersede
+from prefect_dispatch.tasks.supersede import supersede as supersede_task
 from support.waiting import until
 
 SAVE = """
@@ -480,7 +482,8 @@ class TestALostStateFolder:
         told = capsys.readouterr().out
         hold = record.refresh().hold.opened
         assert hold.object == old and "is another one" in hold.why and "once it is gone, stop the job" in hold.why
-        assert f"to end it: prefect-dispatch resume digits --hold {hold.hold} --stop" in told
+        store = f"--store {bench.folder / 'runs'}"
+        assert f"to end it: prefect-dispatch resume digits {store} --hold {hold.hold} --stop" in told
         # when that person has looked, and says so
         assert main(["resume", "digits", answer, "--store", str(bench.folder / "runs")]) == 0
         # then the job is over, and nothing ran again
@@ -601,3 +604,16 @@ class TestTheCommand:
         assert '"parent": 0' in export.read_text() and "ann" not in export.read_text()
         assert main(["timeline", "digits", *store]) == 0
         assert "generation 1 opened" in capsys.readouterr().out
+
+
+def test_a_try_of_the_task_takes_no_generations_place_that_opened_since_it_was_asked_for(bench, monkeypatch):
+    # given a request to supersede generation 0, whose first try failed before it wrote anything
+    record = bench.open(WAITS)
+    job, meant = bench.resolved(WAITS, environment={"RATE": "3"}), record.refresh().generation
+    # when somebody else supersedes it before the second one
+    bench.supersede(WAITS, environment={"RATE": "2"})
+    monkeypatch.setattr("prefect_dispatch.tasks.refusal.get_run_logger", lambda: logging.getLogger("run"))
+    state = asyncio.run(supersede_task.fn(bench.record(), job, plan_of(job), None, "", "a-run", meant))
+    # then theirs stays
+    assert (state.name, bench.record().refresh().generation) == ("Refused", 1)
+    assert "generation 0 of lineage 'digits' was superseded already" in state.message

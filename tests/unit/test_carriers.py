@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from prefect_dispatch.model.facts import CarriedBy, Entry, Fact, Reopened
-from prefect_dispatch.supervisor.carriers import carried_generation, carrier_of, settled_at
+from prefect_dispatch.supervisor.carriers import carried_generation, carrier_of, process_carrier, settled_at
 from prefect_dispatch.testing.story import Story
 
 AT = datetime(2026, 11, 30, tzinfo=UTC)
@@ -50,3 +50,9 @@ def test_who_carried_an_older_generation_and_says_so_late_carries_nothing() -> N
 def test_a_taking_over_settles_nothing() -> None:
     assert settled_at(entries((0, opened()), (0, CarriedBy(flow_run="a")))) == 1
     assert settled_at([]) == 0
+
+
+def test_a_process_is_no_other_that_has_its_number_on_another_host() -> None:
+    first, second = process_carrier(), process_carrier()
+    assert first.startswith("process-") and second.startswith("process-")
+    assert first != second

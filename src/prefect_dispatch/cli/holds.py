@@ -48,20 +48,20 @@ def run(options: argparse.Namespace) -> int:
     record_root = record_root_of(options)
     records = [open_record(record_root, lineage, SystemClock()) for lineage in known_lineages(record_root)]
     answers: Mapping[str, Polled] = {}
+    code = 0
     if options.ask:
         own = CommandSignal(command=tuple(options.command), each=options.each) if options.command else None
-        answers = _ask(records, own)
+        answers, code = _ask(records, own)
     elif options.command is not None:
         raise UsageError("--command is for --ask; add it, or leave the command out")
     rows: list[dict[str, Any]] = []
-    code = 0
     for record in records:
         try:
             state = record.refresh()
             rows.extend(hold_rows(record.lineage, state, answers.get(record.lineage)))
         except DispatchError as error:
             print(f"prefect-dispatch: {printable(str(error))}", file=sys.stderr)
-            code = error.exit_code
+            code = max(code, int(error.exit_code))
     if options.json:
         print_json(rows)
     elif rows:
@@ -106,12 +106,12 @@ def _cell(value: Any) -> str:
     return "" if value is None else ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
-def _ask(records: list[Record], own: CessationSignal | None) -> dict[str, Polled]:
-    """Ask the sites, tell what that has lifted, and return what each said, by lineage."""
+def _ask(records: list[Record], own: CessationSignal | None) -> tuple[dict[str, Polled], int]:
+    """Ask the sites and tell what that has lifted. Returns what each said, by lineage, and 1 where one had trouble."""
     polled = asyncio.run(ask_about_holds(records, signal_for(own), SystemClock(), within=timedelta(seconds=60)))
     for each in polled:
         if each.trouble:
             print(f"prefect-dispatch: {each.lineage}: {printable(each.trouble)}", file=sys.stderr)
         elif each.lifted_by is not None:
             print(f"prefect-dispatch: hold {each.hold} of {each.lineage} is lifted: {each.lifted_by}", file=sys.stderr)
-    return {each.lineage: each for each in polled}
+    return {each.lineage: each for each in polled}, int(any(each.trouble for each in polled))

@@ -73,7 +73,15 @@ def resolve_job(path: Path) -> ResolvedJob:
     Raises:
         SpecError: it is no job spec, or names what is not there.
     """
-    spec = read_job(path)
+    return resolve_spec(read_job(path))
+
+
+def resolve_spec(spec: JobSpec) -> ResolvedJob:
+    """Resolve a job spec that was read: its file may be another one by now. A Prefect API is asked as above.
+
+    Raises:
+        SpecError: it names what is not there.
+    """
     with contextlib.ExitStack() as needed:
         if isinstance(spec.store, str) or isinstance(spec.scheduler, str):
             needed.enter_context(prefect_api())

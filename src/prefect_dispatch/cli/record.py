@@ -92,11 +92,13 @@ def _words(entry: Entry) -> str:
 
 
 def _export(path: Path, entries: list[Entry]) -> None:
-    if path.exists():
-        raise UsageError(f"export {str(path)!r} exists; name a new file")
     lines = [
         json.dumps({name: value for name, value in entry.document().items() if name in PUBLISHED_FIELDS})
         for entry in entries
     ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    except FileExistsError:
+        raise UsageError(f"export {str(path)!r} exists; name a new file") from None
     print(f"{len(lines)} facts written to {path}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
 from prefect_dispatch.cli.output import say
 from prefect_dispatch.cli.places import add_store, existing_record, record_root_of
@@ -19,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    record, _ = existing_record(record_root_of(options), options.lineage)
+    root = record_root_of(options)
+    record, _ = existing_record(root, options.lineage)
     reopen(record, who=owner(), note=options.note)
-    say(f"{options.lineage} is open again and held; say how it goes on: prefect-dispatch resume {options.lineage} …")
+    how = f"prefect-dispatch resume {options.lineage} --store {shlex.quote(root)} …"
+    say(f"{options.lineage} is open again and held; say how it goes on: {how}")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -117,5 +118,6 @@ def _tell(record: Record, state: LineageState) -> None:
         say(f"lineage {record.lineage} is held by {hold.hold}: {hold.why}")
         stopping = state.stop is not None and state.stop.intent == "abandon"
         wish, answer = ("to end it", "--stop") if stopping else ("to go on", "--run-again")
-        say(f"{wish}: prefect-dispatch resume {record.lineage} --hold {hold.hold} {answer}")
+        store = f" --store {shlex.quote(state.opened.record_root)}" if state.opened is not None else ""
+        say(f"{wish}: prefect-dispatch resume {record.lineage}{store} --hold {hold.hold} {answer}")
         say("if nobody carries it any more, submit its job again too")

@@ -70,7 +70,7 @@ def _show_all(record_root: str, as_json: bool) -> int:
         except DispatchError as error:
             unreadable = summarise(lineage, LineageState())
             summaries.append({**unreadable, "state": "unreadable", "detail": str(error)})
-            code = error.exit_code
+            code = max(code, int(error.exit_code))
     if as_json:
         print_json(summaries)
     else:

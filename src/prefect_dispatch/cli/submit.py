@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from prefect_dispatch.cli.job_file import read_job, resolve_job
+from prefect_dispatch.cli.job_file import read_job, resolve_spec
 from prefect_dispatch.cli.temporary_server import prefect_api
 from prefect_dispatch.errors import LineageError, UsageError
 from prefect_dispatch.format.printable import printable
@@ -24,7 +23,9 @@ from prefect_dispatch.model.state import Hold
 from prefect_dispatch.settings import state_folder
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
+from prefect_dispatch.supervisor.beating import beating
 from prefect_dispatch.supervisor.beats import Heart
+from prefect_dispatch.supervisor.carriers import process_carrier
 from prefect_dispatch.supervisor.choices import run_again
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.drive import ExecutionOver, TakenOver, drive
@@ -70,11 +71,15 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--run-again {options.run_again!r} is no hold's name, such as h12; see the record")
     if options.note and options.run_again is None:
         raise UsageError(f"--note {options.note!r} is for a hold that is lifted; add --run-again, or leave it out")
-    spec = read_job(options.job)  # A job that is wrong is refused before a server is started for it.
+    # A job that is wrong is refused before a server is started for it; and what is checked is what is run.
+    spec = read_job(options.job)
+    if options.copy_for:
+        # Its environment may hold secrets, and what follows may fail or be killed.
+        options.job.unlink()
     with contextlib.ExitStack() as needed:
         if options.wait and not _is_settled(options, spec):
             needed.enter_context(prefect_api())
-        return _run(options)
+        return _run(options, spec)
 
 
 def _is_settled(options: argparse.Namespace, spec: JobSpec) -> bool:
@@ -84,19 +89,18 @@ def _is_settled(options: argparse.Namespace, spec: JobSpec) -> bool:
     """
     if options.copy_for or not isinstance(spec.store, InlineStore) or isinstance(spec.scheduler, str):
         return False
-    job = resolve_job(options.job)
+    job = resolve_spec(spec)
     record = open_record(job.record_root, job.spec.lineage, SystemClock())
     state = record.refresh()
     if state.finished is not None:
         return spec.on_finished == "refuse"
-    return state.hold is not None and options.run_again in (None, False)
+    return state.hold is not None and options.run_again is None
 
 
-def _run(options: argparse.Namespace) -> int:
-    job = resolve_job(options.job)
+def _run(options: argparse.Namespace, spec: JobSpec) -> int:
+    job = resolve_spec(spec)
     record = open_record(job.record_root, job.spec.lineage, SystemClock())
     if options.copy_for:
-        options.job.unlink()
         _require_record(record, options.copy_for)
     seen = require_held(record, options.run_again) if options.run_again is not None else None
     # Who goes on for a command that has opened the lineage opens nothing: it may have been stopped meanwhile.
@@ -162,20 +166,19 @@ async def _carry_alone(record: Record, record_root: str, generation: int) -> str
     if state.generation > generation:
         return ""
     supervisor = supervisor_of(record, state, clock)
-    carrier = f"process-{os.getpid()}"
+    carrier = process_carrier()
     if (await supervisor.read(_tell)).open:
         await supervisor.append(CarriedBy(flow_run=carrier), _tell)
-    trouble, heart = Trouble(), Heart(record_root, record.lineage, carrier, clock)
+    trouble = Trouble()
 
     async def tell_trouble(advanced: Advanced) -> None:
-        await asyncio.to_thread(heart.beat)
         trouble.note(advanced.trouble, _tell)
 
-    while isinstance(
-        happening := await drive(supervisor, carrier=carrier, after_each=tell_trouble, tell=_tell), ExecutionOver
-    ):
-        pass
-    heart.stop()
+    async with beating(Heart(record_root, record.lineage, carrier, clock), clock, _tell):
+        while isinstance(
+            happening := await drive(supervisor, carrier=carrier, after_each=tell_trouble, tell=_tell), ExecutionOver
+        ):
+            pass
     return f"{happening.by} carries it now" if isinstance(happening, TakenOver) else ""
 
 

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 from pathlib import Path
 
-from prefect_dispatch.cli.job_file import read_job, resolve_job
+from prefect_dispatch.cli.job_file import read_job, resolve_spec
 from prefect_dispatch.cli.output import say
 from prefect_dispatch.cli.submit import supervise_apart, supervise_here
 from prefect_dispatch.cli.temporary_server import prefect_api
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as needed:
         if options.wait:
             needed.enter_context(prefect_api())
-        job = resolve_job(options.job)
+        job = resolve_spec(spec)
         record = open_record(job.record_root, options.lineage, SystemClock())
         before = record.refresh()
         if before.opened is None and record.unreadable is None:

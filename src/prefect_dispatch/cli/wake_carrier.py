@@ -14,21 +14,22 @@ from prefect_dispatch.supervisor.record import Record
 T = TypeVar("T")
 
 
-def wake_carrier(record: Record) -> int:
+def wake_carrier(record: Record) -> None:
     """Have the flow run that carries a lineage go on, where Prefect can be asked; the record needs nothing more.
 
-    Returns:
-        0, whatever Prefect says: flow ``poll_cessation`` wakes the run too, and a process that waits sees the record.
+    Whatever Prefect says is no failure: flow ``poll_cessation`` wakes the run too, and a process that waits sees the
+    record.
     """
-    woken = _ask(lambda: _resuming().resume_carrier(record), "its flow run could not be woken", "resume it in the UI")
+    failed = f"the flow run of {record.lineage} could not be woken"
+    woken = _ask(lambda: _resuming().resume_carrier(record), failed, "resume it in the UI")
     if woken is not None and woken is _resuming().Woken.RESUMED:
         say(f"flow run {record.known.carried_by} is resumed")
-    return 0
 
 
 def retire_carriers(record: Record) -> None:
     """End the flow runs that wait with a question about a generation that was just superseded, as above."""
-    for run in _ask(lambda: _resuming().end_superseded(record), "its flow run could not be ended", "cancel it") or ():
+    failed = f"the flow run of {record.lineage} could not be ended"
+    for run in _ask(lambda: _resuming().end_superseded(record), failed, "cancel it") or ():
         say(f"flow run {run} waits no more: its job was superseded")
 
 

@@ -19,13 +19,14 @@ from prefect.exceptions import ObjectNotFound, Pause
 from prefect.settings import PREFECT_API_URL
 from prefect.utilities.urls import url_for
 
-from prefect_dispatch.errors import LineageError, UsageError
+from prefect_dispatch.errors import LineageError, StoreError, StoreUnreachable, UsageError
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.model.state import Hold, LineageState
 from prefect_dispatch.pictures.hold_page import hold_page, short_reason
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.supervisor.trouble import Trouble
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.held_run import (
     HELD_TAG,
@@ -106,19 +107,28 @@ class Holding:
     async def take_up(self, state: LineageState) -> None:
         """Read what was answered while there was no process, before anything else is done.
 
-        An API that is away now is asked again where the hold is waited for.
+        An API that is away now, or knows no such run any more, is asked again where the hold is waited for. A record
+        that is away is waited for here: whatever was answered comes before the job goes on.
         """
         if self.run is None:
             return
-        try:
-            async with get_client() as client:
-                await self._read_answers(client, state)
-            await self._announce()
-        except httpx.HTTPError as error:
-            get_run_logger().warning("answers cannot be read yet: %s", error, extra={"action": "hold.api_away"})
+        trouble = Trouble("answers cannot be read yet")
+        while True:
+            try:
+                async with get_client() as client:
+                    await self._read_answers(client, state)
+                await self._announce()
+            except (StoreError, StoreUnreachable) as error:
+                trouble.note(str(error), _warn)
+                await self.supervisor.clock.sleep(AGAIN_SECONDS)
+                state = await self.supervisor.read()
+                continue
+            except (httpx.HTTPError, ObjectNotFound) as error:
+                trouble.note(_words(error), _warn)
+            return
 
     async def wait(self) -> bool:
-        """Wait for what lifts the open hold.
+        """Wait for what lifts the open hold. What is away meanwhile, Prefect or the record, is waited for too.
 
         Returns:
             True when there is something to go on with; False when this run does not wait, or cannot.
@@ -126,24 +136,27 @@ class Holding:
         Raises:
             Pause: the run is suspended now; it starts again from the top.
         """
-        logger, troubled = get_run_logger(), False
+        trouble = Trouble()
         while True:
-            state = await self.supervisor.read()
-            if state.hold is None or not self._carries(state):
-                await self._announce()
-                return True
             try:
+                state = await self.supervisor.read()
+                if state.hold is None or not self._carries(state):
+                    await self._announce()
+                    return True
                 async with get_client() as client:
                     if not await self._ask(client, state, state.hold):
                         return False
+                trouble.end(_warn)
+                continue
             except ObjectNotFound:
-                logger.warning("this run was deleted; the hold stays open", extra={"action": "hold.run_deleted"})
+                text = "this run was deleted; the hold stays open"
+                get_run_logger().warning(text, extra={"action": "hold.run_deleted"})
                 return False
             except httpx.HTTPError as error:
-                if not troubled:
-                    logger.warning("Prefect cannot be asked to wait: %s", error, extra={"action": "hold.api_away"})
-                troubled = True
-                await self.supervisor.clock.sleep(AGAIN_SECONDS)
+                trouble.note(f"Prefect cannot be asked to wait: {_words(error)}", _warn)
+            except (StoreError, StoreUnreachable) as error:
+                trouble.note(f"the hold cannot be looked after: {error}", _warn)
+            await self.supervisor.clock.sleep(AGAIN_SECONDS)
 
     async def _ask(self, client: PrefectClient, state: LineageState, hold: Hold) -> bool:
         """Put the question about a hold that is open, unless it was answered already."""
@@ -206,22 +219,33 @@ class Holding:
 
     async def _stay(self, client: PrefectClient, hold: str) -> None:
         """Wait in this process, and look after the job meanwhile. Whatever ends the hold, the record knows it first."""
-        assert self.run is not None
-        while True:
+        trouble, goes_on = Trouble(), False
+        while not goes_on:
             await self.supervisor.clock.sleep(LOOK_SECONDS)
-            state = await self.supervisor.read()
-            if state.hold is not None and state.hold.opened.hold == hold and self._carries(state):
-                state = (await self.supervisor.advance()).state
-            if state.hold is None or state.hold.opened.hold != hold or not self._carries(state):
-                await wake(client, self.run, how_lifted(state))
-                return
-            with contextlib.suppress(httpx.TransportError):
-                flow_run = await client.read_flow_run(self.run)
-                if flow_run.state is None or flow_run.state.is_paused():
-                    continue
-                with contextlib.suppress(LineageError):
-                    await asyncio.to_thread(record_wish, self.record, flow_run)
-                return
+            try:
+                goes_on = await self._look(client, hold)
+                trouble.end(_warn)
+            except (StoreError, StoreUnreachable) as error:
+                # What was asked of the run meanwhile is read again with the next look: it stays as it is.
+                trouble.note(f"the hold cannot be looked after: {error}", _warn)
+
+    async def _look(self, client: PrefectClient, hold: str) -> bool:
+        """Look once, at the record and at the run. Returns whether there is nothing to wait for any more."""
+        assert self.run is not None
+        state = await self.supervisor.read()
+        if state.hold is not None and state.hold.opened.hold == hold and self._carries(state):
+            state = (await self.supervisor.advance()).state
+        if state.hold is None or state.hold.opened.hold != hold or not self._carries(state):
+            await wake(client, self.run, how_lifted(state))
+            return True
+        with contextlib.suppress(httpx.TransportError):
+            flow_run = await client.read_flow_run(self.run)
+            if flow_run.state is None or flow_run.state.is_paused():
+                return False
+            with contextlib.suppress(LineageError):
+                await asyncio.to_thread(record_wish, self.record, flow_run)
+            return True
+        return False
 
     async def _read_answers(self, client: PrefectClient, state: LineageState) -> bool:
         """Apply an answer to the hold that it was given to. Returns whether the open hold is lifted by it."""
@@ -295,3 +319,12 @@ class Holding:
             how_to_lift(lineage, state),
             extra={"action": "hold.waiting"},
         )
+
+
+def _warn(text: str) -> None:
+    get_run_logger().warning("%s", text, extra={"action": "hold.trouble"})
+
+
+def _words(error: Exception) -> str:
+    """An error in words; those of a time that ran out have none of their own."""
+    return str(error) or type(error).__name__

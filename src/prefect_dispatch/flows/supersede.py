@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from pydantic import Field
 
 from prefect_dispatch.blocks.resolve import resolve
-from prefect_dispatch.errors import DispatchError, UsageError
+from prefect_dispatch.errors import DispatchError, StoreError, StoreUnreachable, UsageError
 from prefect_dispatch.flows.cancelled import stop_cancelled
 from prefect_dispatch.flows.supervise import carry_on, final_state, flow_run_id, meant_generation, over_already
 from prefect_dispatch.model.spec import JobSpec
@@ -19,8 +19,10 @@ from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.places import open_record
+from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.naming import named, present_run, run_name
 from prefect_dispatch.tasks.refusal import refused
+from prefect_dispatch.tasks.supersede import RETRIES, RETRY_SECONDS
 from prefect_dispatch.tasks.supersede import supersede as supersede_once
 
 
@@ -73,9 +75,22 @@ async def _supersede(lineage: str, job: JobSpec, resume: str | None, note: str) 
     planned = await asyncio.to_thread(plan_of, resolved)
     record = open_record(resolved.record_root, lineage, SystemClock())
     # The two type checkers disagree on what a task returns that is asked for its state.
-    superseding: Any = supersede_once(record, resolved, planned, resume or None, note, carrier or "", return_state=True)
+    superseding: Any = supersede_once(
+        record, resolved, planned, resume or None, note, carrier or "", await _present(record), return_state=True
+    )
     state: LineageState = await (await superseding).aresult()
     over = over_already(state, await asyncio.to_thread(meant_generation, record, carrier))
     if over is not None:
         return final_state(over)
     return await carry_on(record, state, planned, carrier)
+
+
+async def _present(record: Record) -> int:
+    """The present generation, read once for all tries; a store that fails is asked again as often as by the task."""
+    for _ in range(RETRIES):
+        try:
+            return (await asyncio.to_thread(record.refresh)).generation
+        except (StoreError, StoreUnreachable) as error:
+            get_run_logger().warning("%s; it is read again", error, extra={"action": "record.trouble"})
+            await asyncio.sleep(RETRY_SECONDS)
+    return (await asyncio.to_thread(record.refresh)).generation

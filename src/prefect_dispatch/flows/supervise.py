@@ -43,7 +43,7 @@ from prefect_dispatch.tasks.refusal import refused
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_plan
 from prefect_dispatch.tasks.resuming import SUPERSEDED, superseded_words
-from prefect_dispatch.tasks.run_watch import RunWatch
+from prefect_dispatch.tasks.run_watch import Log, RunWatch
 
 _told: ContextVar[int | None] = ContextVar("told", default=None)
 """The generation that the caller of :func:`carry` has opened."""
@@ -118,7 +118,7 @@ async def carry_on(record: Record, state: LineageState, planned: Plan, carrier: 
     reporter.soon("plan", report_plan(lineage, planned, state.opened.identity if state.opened else {}))
     async with contextlib.AsyncExitStack() as beside:
         if carrier is not None:
-            await beside.enter_async_context(_watch(state, carrier, supervisor))
+            await beside.enter_async_context(_watch(state, carrier, supervisor, logger))
         beside.enter_context(tags(lineage_tag(lineage), generation_tag(state.generation)))
         try:
             happening = await _execute(supervisor, carrier, reporter, announcer)
@@ -142,13 +142,13 @@ async def carry_on(record: Record, state: LineageState, planned: Plan, carrier: 
     return final
 
 
-def _watch(state: LineageState, carrier: str, supervisor: Supervisor) -> RunWatch:
+def _watch(state: LineageState, carrier: str, supervisor: Supervisor, logger: Log) -> RunWatch:
     """What looks at this run beside the job; it has a record of its own, since both read at their own times."""
     assert state.opened is not None
     lineage, root, clock = supervisor.lineage, state.opened.record_root, supervisor.clock
     interval = supervisor.capabilities.poll_interval.total_seconds()
     heart = Heart(root, lineage, carrier, clock)
-    return RunWatch(open_record(root, lineage, clock), UUID(carrier), heart, clock, interval)
+    return RunWatch(open_record(root, lineage, clock), UUID(carrier), heart, clock, interval, logger)
 
 
 async def _execute(supervisor: Supervisor, carrier: str | None, reporter: Reporter, announcer: Announcer) -> Happening:

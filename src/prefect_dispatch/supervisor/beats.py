@@ -7,11 +7,12 @@ with another server sees that somebody has it.
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from prefect_dispatch.errors import DispatchError, Exists
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.places import open_beats
+from prefect_dispatch.supervisor.stamped_name import read_stamped_name, stamped_name
 
 BEAT_EVERY = timedelta(seconds=30)
 """Between two signs of life of one process."""
@@ -21,7 +22,6 @@ VOUCH_EVERY = timedelta(minutes=2)
 """Between two signs that are given for a run that waits: there may be a thousand of them."""
 UNVOUCHED_AFTER = timedelta(minutes=10)
 """After this time without one a held lineage, whose run this server does not know, counts as one that nobody has."""
-_DIGITS = 20
 
 
 class Heart:
@@ -32,7 +32,7 @@ class Heart:
     Args:
         record_root: where the lineage's record is.
         lineage: its name.
-        carrier: in whose name the process carries it: the id of its flow run, or ``process-PID``.
+        carrier: in whose name the process carries it: the id of its flow run, or what ``process_carrier`` gives.
         clock: the process's.
     """
 
@@ -49,7 +49,7 @@ class Heart:
         if self._last and now < self._next:
             return
         self._next = now + BEAT_EVERY.total_seconds()
-        name = f"{self._prefix}{_number(self._clock.now())}"
+        name = stamped_name(self._prefix, self._clock.now())
         with contextlib.suppress(DispatchError):
             ledger = open_beats(self._root)
             with contextlib.suppress(Exists):
@@ -80,9 +80,9 @@ def vouch(record_root: str, lineage: str, carrier: str, last: datetime | None, n
     with contextlib.suppress(DispatchError):
         ledger = open_beats(record_root)
         with contextlib.suppress(Exists):
-            ledger.create(f"{lineage}.{carrier}.{_number(now)}")
+            ledger.create(stamped_name(f"{lineage}.{carrier}.", now))
         if last is not None:
-            ledger.remove(f"{lineage}.{carrier}.{_number(last)}")
+            ledger.remove(stamped_name(f"{lineage}.{carrier}.", last))
 
 
 def last_beats(record_root: str) -> dict[tuple[str, str], datetime]:
@@ -110,16 +110,10 @@ def sweep_beats(record_root: str, before: datetime) -> None:
                 ledger.remove(name)
 
 
-def _number(at: datetime) -> str:
-    return f"{int(at.timestamp()):0{_DIGITS}d}"
-
-
 def _read(name: str) -> tuple[tuple[str, str], datetime] | None:
-    lineage, _, rest = name.partition(".")
-    carrier, _, number = rest.rpartition(".")
-    if not carrier or len(number) != _DIGITS or not (number.isascii() and number.isdigit()):
+    read = read_stamped_name(name)
+    if read is None:
         return None
-    try:
-        return (lineage, carrier), datetime.fromtimestamp(int(number), UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
+    lineage, _, rest = read[0].partition(".")
+    carrier, end = rest[:-1], rest[-1:]
+    return ((lineage, carrier), read[1]) if carrier and end == "." else None

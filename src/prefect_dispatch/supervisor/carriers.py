@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.model.facts import CarriedBy, Entry, Opened, Reopened
 
 
@@ -14,12 +16,20 @@ class Carrier:
     """The flow run, or process, that carries a lineage.
 
     Attributes:
-        flow_run: its id, or ``process-PID``.
+        flow_run: its id, or a name as :func:`process_carrier` gives it.
         at: since when.
     """
 
     flow_run: str
     at: datetime
+
+
+def process_carrier() -> str:
+    """A name for this process where it carries a lineage outside of any flow run; another one with each call.
+
+    Its number is for people. Processes of two hosts, or of two containers of one, may have the same.
+    """
+    return f"process-{os.getpid()}-{new_nonce()}"
 
 
 def carrier_of(entries: Sequence[Entry]) -> Carrier | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.assemble import supervisor_of
 from prefect_dispatch.supervisor.clock import Clock
@@ -16,10 +18,10 @@ async def see_to_it(record: Record, clock: Clock, most_seconds: float) -> Lineag
     Raises:
         DispatchError: its record cannot be read or written, or its scheduler is not one of this version.
     """
-    state = record.refresh()
+    state = await asyncio.to_thread(record.refresh)
     if state.stop is None:
         return state
-    supervisor = supervisor_of(record, state, clock)
+    supervisor = await asyncio.to_thread(supervisor_of, record, state, clock)
     give_up = clock.monotonic() + most_seconds
     while clock.monotonic() < give_up:
         advanced = await supervisor.advance()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import UTC, datetime
+from datetime import datetime
 
-from prefect_dispatch.errors import Absent, DispatchError, Exists
+from prefect_dispatch.errors import DispatchError, Exists
 from prefect_dispatch.supervisor.places import open_polls
+from prefect_dispatch.supervisor.stamped_name import read_stamped_name, stamped_name
 
 POLL_CESSATION = "cessation"
 RECONCILE = "reconcile"
-_DIGITS = 20
 
 
 def note_poll(record_root: str, poller: str, at: datetime) -> None:
@@ -18,15 +18,14 @@ def note_poll(record_root: str, poller: str, at: datetime) -> None:
 
     Nothing follows from it: a note that cannot be written is left out.
     """
-    name = f"{poller}-{int(at.timestamp()):0{_DIGITS}d}"
+    name = stamped_name(f"{poller}-", at)
     with contextlib.suppress(DispatchError):
         ledger = open_polls(record_root)
         with contextlib.suppress(Exists):
             ledger.create(name)
         for known in ledger.names():
             if known.startswith(f"{poller}-") and known != name:
-                with contextlib.suppress(Absent):
-                    ledger.remove(known)
+                ledger.remove(known)
 
 
 def last_poll(record_root: str, poller: str) -> datetime | None:
@@ -35,9 +34,5 @@ def last_poll(record_root: str, poller: str) -> datetime | None:
         names = open_polls(record_root).names()
     except DispatchError:
         return None
-    numbers = [name.removeprefix(f"{poller}-") for name in names if name.startswith(f"{poller}-")]
-    seconds = [int(number) for number in numbers if len(number) == _DIGITS and number.isascii() and number.isdigit()]
-    try:
-        return datetime.fromtimestamp(max(seconds), UTC) if seconds else None
-    except (OverflowError, ValueError):
-        return None
+    read = [each for name in names if (each := read_stamped_name(name)) is not None]
+    return max((at for prefix, at in read if prefix == f"{poller}-"), default=None)

@@ -25,6 +25,7 @@ from prefect_dispatch.supervisor.drive import (
     TakenOver,
     drive,
 )
+from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.trouble import Tell, Trouble
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.progress_report import ProgressReport
@@ -90,8 +91,10 @@ async def execute(supervisor: Supervisor, carrier: str | None, reporter: Reporte
     reporter.soon("last progress", progress.update(happening.state, last=True))
     _announce(announcer, happening)
     epoch, number = _epoch_of(happening), _try_number()
-    if not isinstance(happening, JobSuperseded):
-        reporter.soon(f"try {number}", report_execution(supervisor, epoch, number))
+    opened = happening.state.opened
+    if not isinstance(happening, JobSuperseded) and opened is not None:
+        record = open_record(opened.record_root, supervisor.lineage, supervisor.clock)
+        reporter.soon(f"try {number}", report_execution(supervisor, record, epoch, number))
     match happening:
         case ExecutionOver():
             text = _describe(happening)

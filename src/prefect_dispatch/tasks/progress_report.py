@@ -38,10 +38,11 @@ class ProgressReport:
         shown = (progress.percent, as_words(progress.status))
         if shown == self._shown:
             return
-        self._shown = shown
         if self._artifact is None:
             self._artifact = await acreate_progress_artifact(
                 shown[0], key=f"progress-{self._supervisor.lineage}", description=shown[1] or "running"
             )
         else:
             await aupdate_progress_artifact(self._artifact, shown[0], description=shown[1] or "running")
+        # Only now: what could not be shown is still to be shown.
+        self._shown = shown

@@ -19,9 +19,11 @@ class Reporter:
 
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[None]] = {}
+        # It is given to who waits longest: two reports of one thing must not both find that it was not made yet.
+        self._turn = asyncio.Lock()
 
     def soon(self, name: str, report: Coroutine[Any, Any, Any]) -> None:
-        """Have a report made; one that is asked for while one of its name is under way is left out."""
+        """Have a report made; one that is asked for while one of its name is under way or waits is left out."""
         under_way = self._running.get(name)
         if under_way is not None and not under_way.done():
             report.close()
@@ -38,9 +40,12 @@ class Reporter:
 
     async def _make(self, name: str, report: Coroutine[Any, Any, Any]) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with self._turn, asyncio.timeout(PATIENCE_SECONDS):
                 await report
         except Exception as error:
             get_run_logger().warning(
-                "report %s could not be made: %s", name, error or "no answer", extra={"action": "report.failed"}
+                "report %s could not be made: %s", name, str(error) or "no answer", extra={"action": "report.failed"}
             )
+        finally:
+            # One that never had its turn would be told of as forgotten.
+            report.close()

@@ -16,6 +16,7 @@ from prefect_dispatch.pictures.tables import identity_table, plan_table, table_r
 from prefect_dispatch.pictures.timeline import draw_timeline
 from prefect_dispatch.supervisor.advance import Supervisor
 from prefect_dispatch.supervisor.log_file import tail_of
+from prefect_dispatch.supervisor.record import Record
 
 
 async def report_plan(lineage: str, plan: Plan, identity: Mapping[str, str]) -> None:
@@ -34,15 +35,16 @@ async def report_plan(lineage: str, plan: Plan, identity: Mapping[str, str]) -> 
         await acreate_table_artifact(fields, key=f"identity-{lineage}", description=f"Identity of {lineage}")
 
 
-async def report_execution(supervisor: Supervisor, epoch: Epoch | None, try_number: int) -> None:
+async def report_execution(supervisor: Supervisor, record: Record, epoch: Epoch | None, try_number: int) -> None:
     """Show one try: its execution with the end of its log; then the lineage's table and timeline, renewed.
 
     Args:
         supervisor: knows the lineage.
+        record: the lineage's, for this report alone: the supervisor goes on beside it with its own.
         epoch: the execution that this try has carried; None where it came to none.
         try_number: which try of the task it is, from 1.
     """
-    entries = await supervisor.entries()
+    entries = await asyncio.to_thread(record.entries)
     history = await asyncio.to_thread(history_of, entries, supervisor.root)
     for row in history.rows:
         if row.epoch == epoch:

@@ -39,7 +39,7 @@ async def only_a_store_that_failed(task: Any, task_run: TaskRun, state: State[An
     persist_result=False,
 )
 async def supersede(
-    record: Record, job: ResolvedJob, plan: Plan, resume: str | None, note: str, request: str
+    record: Record, job: ResolvedJob, plan: Plan, resume: str | None, note: str, request: str, meant: int
 ) -> LineageState | State[Any]:
     """Open the next generation, once; then end the runs that wait with a question about an older one.
 
@@ -50,13 +50,16 @@ async def supersede(
         resume: where it goes on from; None for as the present generation would.
         note: why, for the record.
         request: the flow run that asks. A try that comes after one whose reply was lost finds that it is done.
+        meant: the generation that is superseded. No try takes the place of another one that somebody has opened since.
 
     Returns:
         The lineage's state; where it was refused, the state of a task run that failed by that error.
     """
     try:
         state = await asyncio.to_thread(
-            lambda: superseding.supersede(record, job, plan, who=owner(), resume=resume, note=note, request=request)
+            lambda: superseding.supersede(
+                record, job, plan, who=owner(), resume=resume, note=note, request=request, meant=meant
+            )
         )
     except (LineageError, UsageError) as error:
         return refused(error)
