@@ -7,12 +7,13 @@ import time
 
 import pytest
 
-from prefect_dispatch.errors import Absent, RootAbsent, StoreError, StoreUnreachable, UnknownFormat
+from prefect_dispatch.errors import Absent, RootAbsent, StoreError, StoreUnreachable, UnknownFormat, UnusableCheckpoint
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import SavedFile
+from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores import posix_copy
 from prefect_dispatch.stores.identity_reference import agree_on_reference
-from prefect_dispatch.stores.layout import STANDING
+from prefect_dispatch.stores.layout import HOMES, STANDING
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 
@@ -121,6 +122,37 @@ class TestLedgersThatAreAway:
         (tmp_path / "away").rename(tmp_path / "root" / folder)
         ASKED[folder](root)
         assert root.latest().publication.step == 1
+
+    @pytest.mark.parametrize("folder", HOMES)
+    def test_saves_that_are_away_are_not_taken_for_rotated(self, root, tmp_path, folder):
+        # given a save of a later execution, and the folder of all executions moved away as a whole
+        second, later = "a3v7q2m5x4c6b7a2-0", Epoch(0, 2, 0)
+        (tmp_path / "root" / folder).rename(tmp_path / "away")
+        # then nothing is resumed from or begun, and none is made
+        for ask in (
+            root.latest,
+            lambda: root.pin(later, second, ResumeChoice()),
+            lambda: root.start(later, second, {}),
+            lambda: root.publish(Epoch(0, 1, 0), ATTEMPT, f"exec/{ATTEMPT}/step-1", 1),
+        ):
+            with pytest.raises(StoreUnreachable, match=f"{folder} is not there.*moved away"):
+                ask()
+        root.prepare("record-1", "digits")
+        assert not (tmp_path / "root" / folder).exists()
+        assert folder in [fault.place for fault in root.check()]
+        # and once it is back, all is as it was
+        (tmp_path / "away").rename(tmp_path / "root" / folder)
+        assert root.latest().publication.step == 1
+
+    @pytest.mark.parametrize("folder", HOMES)
+    def test_what_one_execution_left_may_be_removed_and_is_named(self, root, tmp_path, folder):
+        # given an execution's folder that a person has removed to free space
+        shutil.rmtree(tmp_path / "root" / folder / ATTEMPT)
+        # then its saves are passed over, by name
+        with pytest.raises(
+            UnusableCheckpoint, match="model is gone" if folder == "exec" else f"was meta/{ATTEMPT} removed"
+        ):
+            root.latest()
 
     def test_an_old_writer_begins_no_other_one(self, root, tmp_path):
         (tmp_path / "root" / "pub").rename(tmp_path / "away")

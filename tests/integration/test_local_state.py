@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from prefect_dispatch.errors import SchedulerError
 from prefect_dispatch.format.names import new_token
+from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.schedulers.local_state import describe_folder_refusal
-from prefect_dispatch.testing.local_laboratory import COUNTED, STUBBORN, LocalLaboratory
+from prefect_dispatch.testing.local_laboratory import COUNTED, OBEDIENT, STUBBORN, LocalLaboratory
 
 
 @pytest.fixture
@@ -129,15 +132,75 @@ async def test_a_state_folder_that_is_lost_for_good_can_be_given_up(laboratory: 
     identity = (laboratory.state_folder / "id.json").read_bytes()
     shutil.rmtree(laboratory.state_folder)
 
-    # when a person does what the error says
+    # when a person does what the errors say
     laboratory.state_folder.mkdir()
     (laboratory.state_folder / "id.json").write_bytes(identity)
+    for part in ("objects", "queue"):
+        with pytest.raises(SchedulerError, match=f"{part} is not there.*make an empty folder there"):
+            await laboratory.scheduler().observe([object])
+        (laboratory.state_folder / part).mkdir()
 
     # then it is not there any more, and the next one runs
     assert await laboratory.scheduler().observe([object]) == {}
     other = await scheduler.submit(laboratory.request(*COUNTED))
     await laboratory.until_state(scheduler, other, ObjectState.ENDED)
     assert object not in await scheduler.observe([object, other])
+
+
+@pytest.mark.parametrize("part", ["objects", "queue"])
+@pytest.mark.parametrize("fresh", [False, True], ids=["who saw it", "who comes later"])
+async def test_a_part_of_the_state_folder_that_is_away_tells_nothing(
+    laboratory: LocalLaboratory, part: str, fresh: bool
+) -> None:
+    # given a running job
+    scheduler = laboratory.scheduler()
+    object = await scheduler.submit(laboratory.request(*STUBBORN))
+    await laboratory.ready()
+
+    # when the objects or the queue are moved away, and the folder's id stays
+    place = laboratory.state_folder / part
+    place.rename(laboratory.folder / "away")
+    asked = laboratory.scheduler() if fresh else scheduler
+
+    # then nobody is told that it is gone or was stopped, nothing is started beside it, and none is made anew
+    calls: list[Callable[[], Awaitable[Any]]] = [
+        lambda: asked.observe([object]),
+        lambda: asked.find(object.token),
+        lambda: asked.stop(object, None),
+        lambda: asked.stop(object, Notice()),
+        lambda: asked.submit(laboratory.request(*COUNTED)),
+    ]
+    for call in calls:
+        with pytest.raises(SchedulerError, match="bring it back") as error:
+            await call()
+        assert str(place) in str(error.value)
+    assert not place.exists() and scheduler.processes(object)
+
+    # and when it is back, all is as it was
+    (laboratory.folder / "away").rename(place)
+    assert (await laboratory.look(asked, object)).state is ObjectState.RUNNING
+
+
+async def test_an_object_whose_entry_of_the_queue_is_lost_is_started_and_seen_to_end(
+    laboratory: LocalLaboratory,
+) -> None:
+    # given a job that runs and one that waits for its slot
+    scheduler = laboratory.scheduler()
+    first = await scheduler.submit(laboratory.request(*OBEDIENT))
+    second = await scheduler.submit(laboratory.request(*COUNTED))
+    await laboratory.ready()
+
+    # when both lose their entries, and the first one ends
+    for entry in (laboratory.state_folder / "queue").iterdir():
+        entry.unlink()
+    os.kill(laboratory.launcher(first), signal.SIGTERM)
+
+    # then that is seen, and the other one runs, once; what may be secret is gone
+    await laboratory.until_state(scheduler, first, ObjectState.ENDED)
+    await laboratory.until_state(scheduler, second, ObjectState.ENDED)
+    assert laboratory.runs() == [f"{second.token}-0"]
+    assert not any(laboratory.records(object).environment.exists() for object in (first, second))
+    assert not list((laboratory.state_folder / "queue").iterdir())
 
 
 @pytest.mark.parametrize("name", [".swp", "1-x", "notes.txt", "99999999999999999999-aaaaaaaaaaaaaaaa", "000000000001-"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prefect_dispatch.format.exit_codes import ExitCode
 from prefect_dispatch.model.causes import Cause
@@ -28,6 +28,13 @@ class LastWord:
     asked: bool = False
     exit_known: bool = True
     code: int | None = None
+
+
+def joined(word: LastWord | None, report: LastWord | None) -> LastWord | None:
+    """What a root without the helper's last word, and the report that was left elsewhere, tell together."""
+    if word is None or report is None:
+        return report or word
+    return replace(report, asked=word.asked or report.asked)
 
 
 _OWN_CODES = {

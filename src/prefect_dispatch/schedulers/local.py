@@ -17,9 +17,17 @@ from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import ObjectRef, ObjectState, Observation
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local_launch import launch, wait_for
-from prefect_dispatch.schedulers.local_object import ask_to_exit, end, is_launched, log_of, observe, settle
+from prefect_dispatch.schedulers.local_object import (
+    ask_to_exit,
+    end,
+    is_launched,
+    is_retired,
+    log_of,
+    observe,
+    settle,
+)
 from prefect_dispatch.schedulers.local_processes import living
-from prefect_dispatch.schedulers.local_records import ObjectFolder
+from prefect_dispatch.schedulers.local_records import MalformedRecord, ObjectFolder
 from prefect_dispatch.schedulers.local_request import describe_refusal
 from prefect_dispatch.schedulers.local_state import LocalState
 from prefect_dispatch.schedulers.python_command import isolated
@@ -98,6 +106,7 @@ class LocalScheduler:
                 if refusal is not None:
                     raise SubmitRefused(refusal)
                 self._state.add(request, self._wrapper, self._linger)
+            self._enlist(request.token)
             advance()
 
         check_token(request.token)
@@ -112,6 +121,7 @@ class LocalScheduler:
         """
 
         def work(advance: Advance) -> bool:
+            self._enlist(token)
             advance()
             return self._state.object(token) is not None
 
@@ -136,9 +146,11 @@ class LocalScheduler:
             except OutOfReach as why:
                 return _unknown(why)
             folder = self._folder(object)
-            return observe(folder) if folder is not None else None
+            return observe(folder, self._launch_bound) if folder is not None else None
 
         def work(advance: Advance) -> dict[ObjectRef, Observation]:
+            for object in objects:
+                self._enlist(object.token)
             advance()
             seen = {object: look(object) for object in objects}
             return {object: observation for object, observation in seen.items() if observation is not None}
@@ -215,6 +227,7 @@ class LocalScheduler:
 
         def work(advance: Advance) -> bool:
             self._check_folder(object)
+            self._enlist(object.token)
             folder = self._folder(object)
             if folder is None or not (queued or is_launched(folder)) or self._is_over(folder):
                 return False
@@ -276,10 +289,16 @@ class LocalScheduler:
             if child is not None:
                 children.append(child)
 
+    def _enlist(self, token: str) -> None:
+        """See that what somebody asks about is in the queue for as long as anything is to be done about it."""
+        folder = self._state.object(token)
+        if folder is not None and not is_retired(folder):
+            self._state.enlist(folder)
+
     def _is_over(self, folder: ObjectFolder) -> bool:
         try:
             return settle(folder, self._launch_bound)
-        except (ValueError, KeyError, TypeError, OverflowError):
+        except MalformedRecord:
             # Observed as unknown. It keeps its slot, and the others go on.
             return False
 

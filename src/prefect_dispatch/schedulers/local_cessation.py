@@ -82,7 +82,7 @@ class LocalCessation:
                 raise Untold("its launcher left no exit, so what it started may live unseen")
         except Untold as why:
             return CessationAnswer("unknown", str(why))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             return CessationAnswer("unknown", f"{type(error).__name__}: {error}")
         return CessationAnswer("ceased", f"nothing of it lives on {launcher['host']}")
 

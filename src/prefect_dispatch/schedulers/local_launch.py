@@ -28,7 +28,7 @@ def launch(folder: ObjectFolder) -> int | None:
         return None
     try:
         return _spawn(folder)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         end(folder, Cause.LAUNCH_FAILED, f"it could not be started: {error}", notice=False, kill_after=timedelta(0))
         return None
 

@@ -64,7 +64,7 @@ def _run(folder: ObjectFolder, process: Record, lifeline: int | None) -> Record:
         if environment is None:
             return {"failed": f"{folder.environment} is gone; it was ended before it was started"}
         wrapper = _start(description, environment, lifeline)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         return {"failed": f"{type(error).__name__}: {error}"}
     asked = _watch(wrapper, folder, process, description)
     code = wrapper.returncode

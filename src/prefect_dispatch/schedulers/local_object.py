@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from prefect_dispatch.failpoints import reach
@@ -11,6 +13,7 @@ from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.observation import EndedRestart, Exit, ObjectState, Observation
 from prefect_dispatch.schedulers.local_identity import is_alive, is_visible
 from prefect_dispatch.schedulers.local_records import (
+    MalformedRecord,
     ObjectFolder,
     Record,
     boot_id,
@@ -31,10 +34,14 @@ def settle(folder: ObjectFolder, launch_bound: timedelta) -> bool:
     Args:
         folder: the object.
         launch_bound: how long after the launch record the launcher's own may take.
+
+    Raises:
+        MalformedRecord: one of its records does not tell what it should.
     """
     if folder.ended.exists():
         return True
-    due = _due_end(folder, launch_bound)
+    with _named(folder):
+        due = _due_end(folder, launch_bound)
     if due is None:
         return False
     reach("local.settle")
@@ -69,10 +76,14 @@ def ask_to_exit(folder: ObjectFolder, kill_after: timedelta) -> bool:
 
     Returns:
         Whether there is a program to ask; one that is not started yet, or is lost, has to be ended.
+
+    Raises:
+        MalformedRecord: its record of the launcher does not tell what it should.
     """
-    process = read_record(folder.process) or {}
-    if "pid" not in process or is_alive(process, folder.alive) is False:
-        return False
+    with _named(folder):
+        process = read_record(folder.process) or {}
+        if "pid" not in process or is_alive(process, folder.alive) is False:
+            return False
     reach("local.ask")
     asked = _ended(Cause.STOPPED, "asked to save and exit", notice=True, kill_after=kill_after.total_seconds())
     if create_once(folder.stopping, asked):
@@ -102,7 +113,12 @@ def signal_launcher(folder: ObjectFolder, number: int = signal.SIGTERM) -> None:
 
 def is_launched(folder: ObjectFolder) -> bool:
     """Whether somebody set out to start it."""
-    return folder.launch.exists()
+    return folder.launch.exists() or folder.process.exists()
+
+
+def is_retired(folder: ObjectFolder) -> bool:
+    """Whether it has ended, and what may be secret of it was removed: then nothing is to be done about it any more."""
+    return folder.ended.exists() and not folder.environment.exists()
 
 
 def log_of(folder: ObjectFolder) -> str | None:
@@ -113,12 +129,35 @@ def log_of(folder: ObjectFolder) -> str | None:
         return None
 
 
-def observe(folder: ObjectFolder) -> Observation:
-    """Say what the records of an object say. A record that cannot be read is an unknown state."""
+def observe(folder: ObjectFolder, launch_bound: timedelta) -> Observation:
+    """Say what the records of an object say, and record its end if it is due. The caller holds the lock.
+
+    A record that cannot be read is an unknown state, also where its end alone depends on it: what is not seen to end
+    would run for ever.
+    """
     try:
-        return _observe(folder)
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        with _named(folder):
+            seen = _observe(folder)
+            # In this order: a launcher that was gone when it was looked at is gone when its end is asked for.
+            if seen.state is not ObjectState.ENDED and settle(folder, launch_bound):
+                seen = _observe(folder)
+            return seen
+    except MalformedRecord as error:
         return Observation(state=ObjectState.UNKNOWN, restart=folder.restart, evidence=f"{error}")
+
+
+@contextmanager
+def _named(folder: ObjectFolder) -> Iterator[None]:
+    """Tell what a record that is JSON, but no such record, comes to as an error that names its folder."""
+    try:
+        yield
+    except MalformedRecord:
+        raise
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise MalformedRecord(
+            f"a record in {folder.path} does not tell what it should ({type(error).__name__}: {error}); put back what "
+            "it held"
+        ) from error
 
 
 def _observe(folder: ObjectFolder) -> Observation:
@@ -130,12 +169,8 @@ def _observe(folder: ObjectFolder) -> Observation:
         state, evidence = ObjectState.ENDED, ended["evidence"]
     elif started is None:
         state, evidence = ObjectState.QUEUED, "being started" if is_launched(folder) else "waits for a slot"
-    elif folder.stopping.exists() and is_alive(started, folder.alive) is not None:
-        state, evidence = ObjectState.ENDING, "it was asked to save and exit"
-    elif is_alive(started, folder.alive) is not None:
-        state, evidence = ObjectState.RUNNING, f"launcher {started['pid']} runs it"
     else:
-        state, evidence = ObjectState.UNKNOWN, _where(started)
+        state, evidence = _observe_started(folder, started)
     return Observation(
         state=state,
         restart=folder.restart,
@@ -144,6 +179,17 @@ def _observe(folder: ObjectFolder) -> Observation:
         started_at=_time(started) if started else None,
         evidence=evidence,
     )
+
+
+def _observe_started(folder: ObjectFolder, process: Record) -> tuple[ObjectState, str]:
+    alive = is_alive(process, folder.alive)
+    if alive is None:
+        return ObjectState.UNKNOWN, _where(process)
+    if not alive:
+        return ObjectState.UNKNOWN, _how_it_was_lost(process)
+    if folder.stopping.exists():
+        return ObjectState.ENDING, "it was asked to save and exit"
+    return ObjectState.RUNNING, f"launcher {process['pid']} runs it"
 
 
 def _ended_restart(restart: int, ended: Record, nodes: tuple[str, ...]) -> EndedRestart:
@@ -159,11 +205,11 @@ def _ended_restart(restart: int, ended: Record, nodes: tuple[str, ...]) -> Ended
 
 
 def _due_end(folder: ObjectFolder, launch_bound: timedelta) -> Record | None:
-    launch = read_record(folder.launch)
-    if launch is None:
-        return None
     process = read_record(folder.process)
     if process is None:
+        launch = read_record(folder.launch)
+        if launch is None:
+            return None
         waited = elapsed_seconds(launch)
         if waited is not None and waited < launch_bound.total_seconds():
             return None
@@ -213,6 +259,8 @@ def _ended_by_exit(outcome: Record, stopping: bool) -> Record:
     if "failed" in outcome:
         return {**_ended(Cause.LAUNCH_FAILED, outcome["failed"]), "at": outcome["at"]}
     exit: Record = {name: outcome[name] for name in ("code", "signal") if name in outcome}
+    if not exit:
+        raise KeyError("neither code nor signal")
     # The machine was shut down, or somebody ended the launcher: a wrapper that this kills has nothing to say of itself.
     by_whom = Cause.STOPPED if stopping else Cause.PREEMPTED
     cause = by_whom if outcome.get("asked") else None

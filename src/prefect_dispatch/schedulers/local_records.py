@@ -25,13 +25,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prefect_dispatch.errors import SchedulerError
 from prefect_dispatch.failpoints import reach
 
 Record = dict[str, Any]
 
 
-class MalformedRecord(ValueError):
-    """A record on disk is not a JSON object."""
+class MalformedRecord(SchedulerError, ValueError):
+    """A record on disk is not what such a record is; the text names it. Nothing follows from it."""
 
 
 class ObjectFolder:
@@ -103,7 +104,7 @@ def read_record(path: Path) -> Record | None:
     except ValueError:
         record = None
     if not isinstance(record, dict):
-        raise MalformedRecord(f"{path} is not a JSON object; move the folder {path.parent} away")
+        raise MalformedRecord(f"{path} is not a JSON object; put back what it held")
     return record
 
 

@@ -1,11 +1,13 @@
 """The local scheduler's state folder: the lock, the queue and the objects.
 
 <state>/
-  id.json          which folder this is; made once, by the first submit
+  id.json          which folder this is; made once, by the first submit, after the folders
   lock             held by whoever looks at or changes the queue
   queue/           one empty name per object that has not ended, <order>-<token>
   objects/<token>/ one object; see local_records
   tmp/             an object while it is being made
+
+Where ``id.json`` is there and ``queue/`` or ``objects/`` is not, that one was moved away: nothing is known then.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.schedulers.local_records import (
+    MalformedRecord,
     ObjectFolder,
     create_once,
     encode_record,
@@ -66,28 +69,23 @@ class LocalState:
         """Whether there is a state folder.
 
         Raises:
-            SchedulerError: there is none any more, or another one, since this process saw one.
+            SchedulerError: there is none any more, or another one, since this process saw one; or a part of it is away.
         """
-        made = all(_is_folder(folder) for folder in (self._objects, self._queue, self._building))
         self._recognise()
-        if self._seen is not None and not made:
-            # It is this one, and a person has given up what was in it.
-            self.make()
-            return True
-        return made
+        return self._seen is not None or all(map(_is_folder, (self._objects, self._queue, self._building)))
 
     def make(self) -> None:
-        """Make what is missing of the folder; only a submit may, and not what this process has seen before.
+        """Make what is missing of the folder; only a submit may, and not what was there before.
 
         Raises:
             SchedulerError: see :meth:`is_made`.
         """
-        if self._seen is not None:
-            self._recognise()
-        for folder in (self._objects, self._queue, self._building):
+        self._recognise()
+        # With the id there, all but the workshop is: what was in the others is not to be made anew.
+        for folder in (self._building,) if self._seen is not None else (self._objects, self._queue, self._building):
             reach("local.state-folder")
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if read_record(self._identity) is None:
+        if self._seen is None:
             reach("local.state-id")
             create_once(self._identity, {"id": new_nonce()})
 
@@ -106,8 +104,8 @@ class LocalState:
             )
         return SchedulerError(
             f"the state folder {self.folder} is not the one with id {id}, where the objects are; bring it back (is its "
-            f'file system mounted?), or, if it and all that ran there are lost for good, write {{"id": "{id}"}} into '
-            f"{self._identity}"
+            "file system mounted?), or, if it and all that ran there are lost for good, make empty folders "
+            f'{self._objects} and {self._queue}, and write {{"id": "{id}"}} into {self._identity}'
         )
 
     @contextmanager
@@ -180,6 +178,15 @@ class LocalState:
                 reach("local.free-slot")
                 (self._queue / name).unlink()
 
+    def enlist(self, lost: ObjectFolder) -> None:
+        """Put an object that has not been retired at the queue's end, unless it has an entry.
+
+        One that lost its entry would never be started, or never be seen to end: an object is never without one before
+        it is retired.
+        """
+        if all(token != lost.token for _, _, token in self._names()):
+            self._enqueue(lost.token)
+
     def _enqueue(self, token: str) -> None:
         order = max((order for _, order, _ in self._names()), default=0) + 1
         reach("local.queue")
@@ -201,15 +208,26 @@ class LocalState:
         return sorted(entries, key=lambda entry: entry[1:])
 
     def _recognise(self) -> None:
-        """Find out that the folder is the one that this process has seen."""
-        try:
-            found = (read_record(self._identity) or {}).get("id")
-        except ValueError as error:
-            raise SchedulerError(str(error)) from error
+        """Find out that the folder is the one that this process has seen, and whole.
+
+        Raises:
+            SchedulerError: it is not.
+        """
+        identity = read_record(self._identity)
+        found = identity.get("id") if identity is not None else None
+        if identity is not None and not isinstance(found, str):
+            raise MalformedRecord(f"{self._identity} tells no id; put back what it held")
         if self._seen is None and isinstance(found, str):
             self._seen = found
         if self._seen is not None and found != self._seen:
             raise self.away(self._seen, found)
+        for folder in (self._objects, self._queue):
+            if found is not None and not _is_folder(folder):
+                raise SchedulerError(
+                    f"{folder} is not there, and it was made with {self._identity}; bring it back (was it moved "
+                    "away?), or, if all that was in it is lost for good and nothing of it runs, make an empty folder "
+                    "there"
+                )
 
     def _acquire(self, descriptor: int, abandoned: Event) -> None:
         give_up = time.monotonic() + LOCK_BOUND.total_seconds()

@@ -23,6 +23,7 @@ from prefect_dispatch.stores.layout import (
     DONE,
     EXEC,
     FORMAT_DOCUMENT,
+    HOMES,
     IDENTITY,
     KNOWN_FOLDERS,
     META,
@@ -133,7 +134,7 @@ class _Check:
         """Whether the root is as a crash before its first document leaves it. An empty folder may be anybody's."""
         ledger = self._store.ledger("")
         folders = ledger.strangers()
-        if ledger.names() or TEMPORARY not in folders or not {TEMPORARY, *STANDING}.issuperset(folders):
+        if ledger.names() or TEMPORARY not in folders or not {TEMPORARY, *STANDING, *HOMES}.issuperset(folders):
             return False
         return not any(self._store.ledger(folder).names() for folder in folders if folder != TEMPORARY)
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from prefect_dispatch.errors import Absent, NotDurable, RootAbsent, StoreError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.manifest import MAX_NAME_BYTES
+from prefect_dispatch.stores.layout import FORMAT_DOCUMENT, HOMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, kept: Optio
             also where another process has only just made it. None where only what is made here has to be.
 
     Raises:
+        RootAbsent: the first part was made with a lineage's root, and was moved away.
         NotDurable: the disk refused to keep what is on the way; only at the end, so that what the caller does there
             is tried all the same: the note that a save is barred must come into being on a failing disk.
         OSError: ENOENT where a part is missing; ELOOP or ENOTDIR where one is no folder.
@@ -158,6 +160,8 @@ def open_folder(root: int, parts: Sequence[str], make: bool = False, kept: Optio
             try:
                 below = _open_part(part, descriptor)
             except FileNotFoundError:
+                if position == 0:
+                    _require_home(part, root)
                 if not make:
                     raise
                 made = _make(part, descriptor)
@@ -234,6 +238,27 @@ def check_names(names: Sequence[str], where: str) -> None:
                 raise StoreError(
                     f"{where} holds the name {os.fsencode(name)!r}, which is not UTF-8; rename it"
                 ) from None
+
+
+def _require_home(part: str, root: int) -> None:
+    """Find out that a folder which is not there is not one that was made with a lineage's root.
+
+    Raises:
+        RootAbsent: it is: what lies in it is away, and neither gone nor rotated.
+    """
+    if part not in HOMES:
+        return
+    try:
+        os.stat(FORMAT_DOCUMENT, dir_fd=root, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    try:
+        where = os.readlink(f"/proc/self/fd/{root}")
+    except OSError:
+        where = "the lineage's root"
+    raise RootAbsent(
+        f"{where}/{part} is not there, and it was made with what lies beside it; bring it back (was it moved away?)"
+    )
 
 
 def _open_part(part: str, parent: int) -> int:

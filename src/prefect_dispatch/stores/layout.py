@@ -23,6 +23,8 @@ RESUME_DOCUMENT = "resume.json"
 REPORTS = "reports"
 STANDING = (CLAIMS, PUBLICATIONS, PRUNED, DONE, IDENTITY)
 """The ledgers whose emptiness decides something. They are made with the root: where one is not there, it is away."""
+HOMES = (EXEC, META)
+"""Where the folders of executions lie. They are made with the root too; what is in them may have been removed."""
 RECORD = "record"
 KNOWN_FOLDERS = frozenset(
     {

@@ -14,6 +14,7 @@ from prefect_dispatch.stores.documents import create_once
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
     FORMAT_DOCUMENT,
+    HOMES,
     STANDING,
     STARTED_DOCUMENT,
     exec_folder,
@@ -78,7 +79,7 @@ class LineageRoot:
             read_root_format(self.store)
         except Absent:
             # Before the document: from then on a ledger of these that is not there is away, and not empty.
-            for folder in STANDING:
+            for folder in (*STANDING, *HOMES):
                 self.store.make_folder(folder)
             reach("bind-root")
             try:

@@ -10,7 +10,7 @@ from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import MANIFEST_PREFIX_LENGTH, Manifest, check_manifest_name, manifest_prefix
 from prefect_dispatch.format.names import decode_part, split_attempt
 from prefect_dispatch.format.publication import Publication
-from prefect_dispatch.stores.layout import PRUNED, barred_folder, manifests_folder, owner_of
+from prefect_dispatch.stores.layout import PRUNED, barred_folder, manifests_folder, meta_folder, owner_of
 from prefect_dispatch.stores.started import Started, read_started
 
 TYPE_CHECKING = False
@@ -112,7 +112,9 @@ class Judge:
         except MalformedDocument as error:
             return Verdict(Finding.UNPROVEN, str(error))
         if started is None:
-            return Verdict(Finding.UNPROVEN, f"attempt {attempt} has no started.json")
+            return Verdict(
+                Finding.UNPROVEN, f"attempt {attempt} has no started.json; was {meta_folder(attempt)} removed?"
+            )
         if started.epoch != publication.epoch:
             return Verdict(Finding.FORGED, f"attempt {attempt} is of epoch {started.epoch}")
         return None

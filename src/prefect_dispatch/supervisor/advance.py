@@ -9,7 +9,7 @@ from datetime import datetime
 
 from prefect_dispatch.errors import Exists, SchedulerError, StoreError, StoreUnreachable
 from prefect_dispatch.model.capabilities import Capabilities
-from prefect_dispatch.model.facts import Entry, Fact, Finished
+from prefect_dispatch.model.facts import Entry, Fact
 from prefect_dispatch.model.next_step import next_step
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.model.steps import (
@@ -31,6 +31,7 @@ from prefect_dispatch.schedulers.port import Scheduler
 from prefect_dispatch.supervisor.access import Access
 from prefect_dispatch.supervisor.clock import Clock
 from prefect_dispatch.supervisor.collecting import collected, raise_all
+from prefect_dispatch.supervisor.finishing import Finisher, RootAway
 from prefect_dispatch.supervisor.observing import Observer
 from prefect_dispatch.supervisor.own_time import OwnTime
 from prefect_dispatch.supervisor.record import Record
@@ -50,6 +51,10 @@ def warn(trouble: str) -> None:
     _log.warning("%s", trouble, extra={"action": "record.trouble"})
 
 
+def _warn_of_root(trouble: str) -> None:
+    _log.warning("%s", trouble, extra={"action": "root.trouble"})
+
+
 def _warn_of_scheduler(trouble: str) -> None:
     _log.warning("%s", trouble, extra={"action": "scheduler.trouble"})
 
@@ -64,7 +69,7 @@ class Advanced:
         moved: whether the record has moved; if so, call again at once, else after the polling interval or at
             ``wake_at``, whichever comes first.
         wake_at: when something becomes due by the clock alone.
-        trouble: why the scheduler's answer or the record could not be used; empty if they could.
+        trouble: why the scheduler's answer, the record or the root could not be used; empty if they could.
     """
 
     state: LineageState
@@ -100,12 +105,14 @@ class Supervisor:
         self._observer = Observer(self._access)
         self._stopper = Stopper(self._access, self._observer)
         self._submitter = Submitter(self._access, self._stopper)
+        self._finisher = Finisher(self._access)
         self._generation = generation
         self._last: LineageState | None = record.last
         self._could_read = True
         self._record_trouble = Trouble(record.lineage)
         self._ends_behind: int | None = None
         self._scheduler_trouble = Trouble(record.lineage)
+        self._root_trouble = Trouble(record.lineage)
 
     @property
     def lineage(self) -> str:
@@ -194,19 +201,22 @@ class Supervisor:
         own = self._access.time
         state = own.of(before)
         step = self._due(state)
-        trouble = ""
+        trouble = away = ""
         try:
             await self._do(state, step)
             await self._submitter.settle_calls()
         except Exists:
             _log.debug("%s: another supervisor was faster", self.lineage, extra={"action": "append.lost"})
+        except RootAway as why:
+            away = str(why)
         except SchedulerError as error:
             trouble = str(error)
+        self._root_trouble.note(away, _warn_of_root)
         if trouble or not isinstance(step, _ASKS_NOBODY):
             self._scheduler_trouble.note(trouble, _warn_of_scheduler)
         after = await self._refresh()
         wake_at = own.wall(step.wake_at) if isinstance(step, Poll) and step.wake_at is not None else None
-        return Advanced(after, step, after.seq > before.seq, wake_at, trouble)
+        return Advanced(after, step, after.seq > before.seq, wake_at, trouble or away)
 
     async def _refresh(self, tell: Tell = warn) -> LineageState:
         self._could_read = False
@@ -272,7 +282,7 @@ class Supervisor:
             case Append():
                 await self._access.append(step.fact, step.generation)
             case Finish():
-                await self._finish(state, step)
+                await self._finisher.finish(state, step)
             case Done():
                 await self.settle_index()
             case Overtaken() | NotOpened():
@@ -295,17 +305,3 @@ class Supervisor:
         with collected(troubles):
             await self._observer.hold_if_unknown(state, step.needs)
         raise_all(troubles)
-
-    async def _finish(self, state: LineageState, step: Finish) -> None:
-        final = None
-        if self._access.root is not None:
-            final = await asyncio.to_thread(self._access.root.final_save, state.generation)
-        await self._access.append(
-            Finished(
-                outcome=step.outcome,
-                detail=step.detail,
-                final_save=final.publication if final else None,
-                produced_by=final.produced_by if final else None,
-                resumed_from=final.resumed_from if final else None,
-            )
-        )

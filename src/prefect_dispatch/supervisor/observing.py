@@ -9,7 +9,7 @@ from datetime import datetime
 
 from prefect_dispatch.errors import Ambiguous, SchedulerError
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.classify import cause_of
+from prefect_dispatch.model.classify import cause_of, joined
 from prefect_dispatch.model.facts import Abandoned, Ended, Observed, Submitted
 from prefect_dispatch.model.next_step import pending_too_long
 from prefect_dispatch.model.observation import EndedRestart, ObjectRef, ObjectState, Observation
@@ -139,8 +139,11 @@ class Observer:
             notes = await asyncio.to_thread(root.notes, submission.attempt(ended.restart))
             word = await asyncio.to_thread(root.last_word, epoch, submission.attempt(ended.restart))
             published = await asyncio.to_thread(root.published, submission.generation)
-        if word is None and self._access.reports is not None:
-            word = await asyncio.to_thread(self._access.reports.last_word, submission.attempt(ended.restart))
+        # A root that had no room for the last word is as silent as one that cannot be seen.
+        silent = word is None or (word.claimed and word.program_started is None)
+        if silent and self._access.reports is not None:
+            report = await asyncio.to_thread(self._access.reports.last_word, submission.attempt(ended.restart))
+            word = joined(word, report)
         suspended = state.stop is not None and state.stop.intent == "suspend" and submission is state.newest
         cause = cause_of(ended, word, suspended)
         opened = state.opened if submission.generation == state.generation else None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from prefect_dispatch.errors import DispatchError
+from prefect_dispatch.errors import DispatchError, StoreUnreachable
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.stores.lineage_root import LineageRoot
 
@@ -36,6 +36,7 @@ class RootLook:
         self.root = root
         self._now = now
         self._faults: dict[str, None] = {}
+        self._was_there = False
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -47,10 +48,31 @@ class RootLook:
         try:
             # A root that is gone looks like an empty one, of which much that is false would follow.
             self.root.require()
+            self._was_there = True
             return question()
         except DispatchError as error:
             self._note(error)
             return None
+
+    def why_away(self, question: Callable[[], object]) -> str:
+        """Why a question cannot be answered now and will be later; empty where it can, or where nobody knows of a root.
+
+        A root that this process has never seen may be one that it cannot reach at all.
+        """
+        try:
+            self.root.require()
+            self._was_there = True
+        except StoreUnreachable as error:
+            return printable(str(error), MOST_FAULT) if self._was_there else ""
+        except DispatchError:
+            return ""
+        try:
+            question()
+        except StoreUnreachable as error:
+            return printable(str(error), MOST_FAULT)
+        except DispatchError:
+            pass
+        return ""
 
     def moment(self, seconds: object) -> datetime | None:
         """A time of another host's clock, if it can be one."""

@@ -81,6 +81,10 @@ class RootView:
         own = [each for each in self.publications() or [] if each.epoch.generation == generation]
         return find_final_save(self._look, own, self.pin)
 
+    def why_away(self) -> str:
+        """Why the root cannot be asked for its saves now and can be later; empty where it can, or is out of reach."""
+        return self._look.why_away(lambda: list_publications(self._root.store, MOST_NAMES))
+
     def pin(self, attempt: str) -> Pin | None:
         """What an execution has decided to resume from; a pin without a publication is a start from scratch."""
         try:
