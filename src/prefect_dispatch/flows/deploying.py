@@ -99,8 +99,8 @@ async def serve_deployments(client: PrefectClient, folder: Path) -> Served:
                 f"deployment {deployment.flow_name}/{deployment.name} is in the work pool {pool or 'none'}, "
                 "where somebody has put it; its runs are started by that pool's workers and not here"
             )
-        elif pool not in pools:
-            pools.append(pool)
+        elif own not in pools:
+            pools.append(own)
     return Served(tuple(pools), ids, tuple(notes))
 
 
