@@ -216,7 +216,8 @@ class Record:
         )
         if state.seq == 0:
             self.id()
-        if isinstance(fact, Opened | Reopened):
+        # Before the fact: who looks after holds and requests of people finds them by it, also where an index was lost.
+        if isinstance(fact, Opened | Reopened | HoldOpened | StopRequested):
             self._mark_open()
         # A store makes the folders that it needs: where the record has gone away, an append would begin another one.
         self._confirm_stands(state.seq)
@@ -259,9 +260,8 @@ class Record:
         try:
             if isinstance(fact, Finished):
                 self._unmark_finished()
-            if isinstance(fact, Opened | Reopened | HoldOpened | StopRequested):
-                # The mark from before may have been the last generation's, which its finisher has just taken away. And
-                # whoever looks after holds and requests of people finds them by it.
+            if isinstance(fact, Opened | Reopened):
+                # The mark from before may have been the last generation's, which its finisher has just taken away.
                 self._mark_open()
             # A hold is looked at again and again, by pollers that each begin anew.
             if state.seq % SNAPSHOT_EVERY == 0 or isinstance(fact, HoldOpened):

@@ -66,6 +66,7 @@ def _require_open(record: Record, state: LineageState) -> None:
     if state.opened is None:
         raise record.why_not_opened()
     if state.finished is not None:
+        record.settle_index()
         raise LineageError(
             f"lineage {record.lineage!r} is over already: {state.finished.outcome}, {state.finished.detail}"
         )
