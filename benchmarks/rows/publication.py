@@ -19,6 +19,7 @@ def measure(setting: Setting) -> list[Line]:
     (bare / PUBLICATIONS).mkdir(parents=True)
     store = PosixStore(ours)
     store.probe()
+    store.make_folder(PUBLICATIONS)
     ledger = store.ledger(PUBLICATIONS)
     root, pub = os.open(bare, os.O_RDONLY), os.open(bare / PUBLICATIONS, os.O_RDONLY)
 
