@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from prefect_dispatch.format.documents import FORMAT, encode
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import Cessation
 from prefect_dispatch.model.fold import FOLD_VERSION, apply
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.supervisor.clock import SystemClock
-from prefect_dispatch.supervisor.record import SNAPSHOT_EVERY
+from prefect_dispatch.supervisor.record import SNAPSHOT_EVERY, snapshot_of
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED
 from prefect_dispatch.testing.story import Story, object_of
 from rows.line import Line, Target
@@ -73,8 +72,7 @@ def write_record(place: Path, facts: int) -> LineageState:
         (record / f"{entry.seq:020d}.json").write_bytes(entry.encode())
         state = apply(state, entry)
         if state.seq % SNAPSHOT_EVERY == 0:
-            body = {"format": FORMAT, "state": state.model_dump(mode="json")}
-            (snapshots / f"{state.seq:020d}.json").write_bytes(encode(body))
+            (snapshots / f"{state.seq:020d}.json").write_bytes(snapshot_of(state, entry.encode()))
     return state
 
 

@@ -265,10 +265,10 @@ class Record:
                 self._mark_open()
             # A hold is looked at again and again, by pollers that each begin anew.
             if state.seq % SNAPSHOT_EVERY == 0 or isinstance(fact, HoldOpened):
-                body = {"format": FORMAT, "state": state.model_dump(mode="json"), "last": _digest(self._tail)}
+                body = snapshot_of(state, self._tail)
                 reach("fold")
                 with contextlib.suppress(Exists):
-                    self._snapshots.create(_name(state.seq), encode(body))
+                    self._snapshots.create(_name(state.seq), body)
         except DispatchError as error:
             _log.warning("%s: %s", self.lineage, error, extra={"action": "record.derived_failed"})
 
@@ -396,6 +396,16 @@ class Record:
 
     def _place(self, name: str) -> str:
         return f"{self._store.location}/{name}"
+
+
+def snapshot_of(state: LineageState, last: bytes) -> bytes:
+    """The snapshot of what facts fold to.
+
+    Args:
+        state: what they fold to.
+        last: the last of them, as it is stored.
+    """
+    return encode({"format": FORMAT, "state": state.model_dump(mode="json"), "last": _digest(last)})
 
 
 def _digest(fact: bytes) -> str:
