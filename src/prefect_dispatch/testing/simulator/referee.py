@@ -9,7 +9,7 @@ from prefect_dispatch.model.facts import Entry, Requeueing, Submitted, Submittin
 from prefect_dispatch.model.fold import apply
 from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.model.submission_request import SubmissionRequest
-from prefect_dispatch.stores.layout import CLAIMS, EXEC, META, PUBLICATIONS, RESUME_DOCUMENT
+from prefect_dispatch.stores.layout import CLAIMS, EXEC, HOMES, META, PUBLICATIONS, RESUME_DOCUMENT, STANDING
 from prefect_dispatch.stores.pin import Pin
 from prefect_dispatch.supervisor.advance import Advanced
 from prefect_dispatch.testing.simulator.checks_advance import ON_ADVANCE, Took
@@ -84,6 +84,8 @@ class Referee:
 
     def touched(self, path: str, attempt: str | None, epoch: Epoch | None, content: bytes = b"") -> None:
         """A path of the root was created, written or deleted."""
+        if path in (*STANDING, *HOMES):
+            return  # Whoever makes the root ready makes what all have in common.
         touched = Touched(self.truth, path, attempt, epoch)
         for check in ON_TOUCH:
             self._found(check.__name__, check(touched))
