@@ -237,6 +237,19 @@ def test_the_last_finisher_takes_the_mark_of_its_own_generation_only(make, store
     assert index.names() == ["digits"]
 
 
+def test_who_read_an_open_lineage_marks_none_that_is_finished_by_now(make, stores):
+    # given
+    record = make()
+    record.append(plain_opening())
+    late = make()
+    assert late.refresh().open
+    record.append(Finished(outcome=Outcome.SUCCEEDED))
+    # when
+    late.settle_index()
+    # then
+    assert stores[1].ledger("open").names() == []
+
+
 def test_who_looks_at_an_open_lineage_puts_it_into_the_index(make, stores):
     # given one whose opener died right after the fact
     index = stores[1].ledger("open")

@@ -243,7 +243,9 @@ class Record:
         """
         try:
             if self.known.open:
-                self._mark_open()
+                # What was read may be over by now, and its finisher has taken away what is marked here again.
+                if self._mark_open() and self.refresh().finished is not None:
+                    self._unmark_finished()
             elif self.known.finished is not None and self._is_marked_open():
                 self._unmark_finished()
         except DispatchError as error:
@@ -293,10 +295,14 @@ class Record:
             return not isinstance(error, RootAbsent)
         return True
 
-    def _mark_open(self) -> None:
+    def _mark_open(self) -> bool:
+        """Mark the lineage as open. Answers whether it was not marked."""
         reach("open-mark")
-        with contextlib.suppress(Exists):
+        try:
             self._index.create(self.lineage)
+        except Exists:
+            return False
+        return True
 
     def _is_marked_open(self) -> bool:
         try:

@@ -202,7 +202,7 @@ async def activate(folder: Path, scenario: str, arms: Mapping[str, Mapping[str, 
     async def after_each(advanced: Advanced) -> None:
         state = advanced.state
         newest = state.newest
-        if newest is None or newest.object is None:
+        if newest is None or newest.object is None or state.finished is not None:
             return
         if kept is not None:
             kept.play(newest.object)
