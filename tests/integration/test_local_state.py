@@ -290,3 +290,17 @@ def test_a_state_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None
 def test_a_folder_that_is_there_or_can_be_made_is_taken(tmp_path: Path, name: str) -> None:
     assert describe_folder_refusal(tmp_path / name) is None
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_end_that_comes_while_it_is_asked_about_leaves_no_entry_and_no_secret(laboratory, monkeypatch):
+    # given a job that has exited, and nobody who moved the queue on since
+    scheduler = laboratory.scheduler()
+    object = await scheduler.submit(laboratory.request("true"))
+    records = laboratory.records(object)
+    await laboratory.until(records.exit.exists, "it exited")
+    monkeypatch.setattr(scheduler, "_advance", lambda children: None)
+    # when its end is told, after which nobody may ask again
+    await laboratory.until_state(scheduler, object, ObjectState.ENDED)
+    # then
+    assert list((laboratory.state_folder / "queue").iterdir()) == []
+    assert not records.environment.exists()

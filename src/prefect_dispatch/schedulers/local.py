@@ -146,7 +146,13 @@ class LocalScheduler:
             except OutOfReach as why:
                 return _unknown(why)
             folder = self._folder(object)
-            return observe(folder, self._launch_bound) if folder is not None else None
+            if folder is None:
+                return None
+            seen = observe(folder, self._launch_bound)
+            # An end that came since the queue was moved on: after it is told, nobody may ever ask again.
+            if seen.state is ObjectState.ENDED and not is_retired(folder):
+                self._state.retire(folder)
+            return seen
 
         def work(advance: Advance) -> dict[ObjectRef, Observation]:
             for object in objects:
