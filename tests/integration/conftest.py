@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.stores.s3 import S3Store
 from support.environment import environment_without
+from support.fake_slurm import FakeSlurm
 from support.s3.access import new_url, store_at
 from support.s3.server import Server
 from support.waiting import until
@@ -223,3 +225,12 @@ def alive() -> Callable[[int], bool]:
 @pytest.fixture
 def end() -> Callable[[subprocess.Popen[bytes]], subprocess.CompletedProcess[bytes]]:
     return finish
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """Commands of Slurm that say and do what a test tells them, first on the PATH."""
+    folder = tmp_path / "commands"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return FakeSlurm(folder)

@@ -29,14 +29,6 @@ def job(id: int = 7, token: str = TOKEN) -> ObjectRef:
     return ObjectRef(scheduler="slurm", id=str(id), token=token)
 
 
-@pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    folder = tmp_path / "commands"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return FakeSlurm(folder)
-
-
 async def look(fake: FakeSlurm, object: ObjectRef | None = None, **how):
     object = object or job()
     return (await fake.scheduler(**how).observe([object])).get(object)

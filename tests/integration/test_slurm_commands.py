@@ -13,20 +13,12 @@ from prefect_dispatch.errors import SchedulerError, SubmitRefused
 from prefect_dispatch.format.names import new_token
 from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.testing.plain_request import plain_request
-from support.fake_slurm import FakeSlurm, queued
+from support.fake_slurm import queued
 from support.waiting import until
 
 TOKEN = new_token()
 JOB = ObjectRef(scheduler="slurm", id="7", token=TOKEN)
 BANNER = "*** unauthorized access is not allowed; every retry is logged; X11 forwarding is disabled ***\n" * 20
-
-
-@pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    folder = tmp_path / "commands"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return FakeSlurm(folder)
 
 
 def shout(complaint: str, code: int) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
-from pathlib import Path
-
-import pytest
 
 from prefect_dispatch.format.names import new_token
 from prefect_dispatch.format.submission import Notice
 from prefect_dispatch.model.observation import ObjectRef, ObjectState
-from support.fake_slurm import FakeSlurm, accounted, queued
+from support.fake_slurm import accounted, queued
 
 TOKEN = new_token()
 JOB = ObjectRef(scheduler="slurm", id="7", token=TOKEN)
@@ -27,14 +23,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    folder = tmp_path / "commands"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return FakeSlurm(folder)
 
 
 async def test_a_job_is_asked_once_and_cancelled_when_its_time_is_over(fake):
