@@ -24,6 +24,7 @@ from prefect_dispatch.format.submission import Notice, RestartSource, Submission
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.stores.s3 import S3Store
+from prefect_dispatch.stores.layout import FORMAT_DOCUMENT
 from support.environment import environment_without
 from support.fake_slurm import FakeSlurm
 from support.s3.access import new_url, store_at
@@ -117,6 +118,11 @@ class JobBench:
 
     def exec_folder(self, number: int = 1) -> Path:
         return self.root / "exec" / self.attempt(number)
+
+    @property
+    def prepared(self) -> bool:
+        """Whether a wrapper has made the root whole; until then what is not there may not be made yet."""
+        return (self.root / FORMAT_DOCUMENT).exists()
 
     def publications(self) -> list[Publication]:
         return self.lineage_root.publications()

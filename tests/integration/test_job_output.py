@@ -251,7 +251,7 @@ def test_a_message_before_the_programs_end_counts_though_nobody_reads_the_output
     )
     process = job.start(sys.executable, "-c", program, saves={"kind": "messages"})
 
-    wait_until(lambda: job.root.exists() and job.lineage_root.journal(job.attempt()).entries())
+    wait_until(lambda: job.prepared and job.lineage_root.journal(job.attempt()).entries())
 
     assert job.exit_note().exit_code == 0
     assert job.steps() == [1]

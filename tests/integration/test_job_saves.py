@@ -69,7 +69,7 @@ def test_a_fixed_name_that_is_overwritten_is_kept_by_snapshots(job: Any, end: An
     )
     process = job.start(sys.executable, "-c", program)
     for step in (5, 6):
-        wait_until(lambda: job.root.exists() and step in job.steps())  # noqa: B023
+        wait_until(lambda: job.prepared and step in job.steps())  # noqa: B023
         (job.folder / f"go-{step}").touch()
     end(process)
 
@@ -86,7 +86,7 @@ def test_a_file_that_is_torn_while_it_is_written_over_is_never_resumed_from(job:
         "open(folder + '/last', 'r+').write('2222'); os.kill(os.getpid(), 9)\n"
     )
     process = job.start(sys.executable, "-c", program)
-    wait_until(lambda: job.root.exists() and job.steps() == [5])
+    wait_until(lambda: job.prepared and job.steps() == [5])
     (job.folder / "go").touch()
     process.communicate(timeout=20)
     # when
@@ -107,7 +107,7 @@ def test_a_folder_that_is_written_over_is_copied_from_its_second_save_on(job: An
     )
     process = job.start(sys.executable, "-c", program)
     for step in (5, 6):
-        wait_until(lambda: job.root.exists() and step in job.steps())  # noqa: B023
+        wait_until(lambda: job.prepared and step in job.steps())  # noqa: B023
         (job.folder / f"go-{step}").touch()
     end(process)
 
@@ -126,7 +126,7 @@ def test_saves_settle_and_are_numbered(job: Any, end: Any, wait_until: Any) -> N
     )
     process = job.start(sys.executable, "-c", program, saves={"kind": "settle", "pattern": "*.pt", "settle": "0.2s"})
     for step, name in ((1, "a.pt"), (2, "b.pt")):
-        wait_until(lambda: job.root.exists() and step in job.steps())  # noqa: B023
+        wait_until(lambda: job.prepared and step in job.steps())  # noqa: B023
         (job.folder / f"saw-{name}").touch()
     end(process)
 

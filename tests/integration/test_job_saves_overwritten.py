@@ -77,9 +77,8 @@ def test_a_folder_that_was_written_anew_whole_is_not_resumed_under_its_older_ste
         "while not os.path.exists('go'): time.sleep(0.01)\n"
         "save(20); open('saved', 'w').close(); time.sleep(60)\n"
     )
-    (job.root / "pub").mkdir(parents=True)
     process = job.start(sys.executable, "-c", program)
-    wait_until(lambda: job.steps() == [5, 10])
+    wait_until(lambda: job.prepared and job.steps() == [5, 10])
     process.send_signal(signal.SIGSTOP)
     (job.folder / "go").touch()
     wait_until((job.folder / "saved").exists)

@@ -64,7 +64,7 @@ def start(job, number: int, steps: int):
 
 
 def latest(job) -> dict[str, object] | None:
-    if not job.root.exists():
+    if not job.prepared:
         return None
     done = job.command("latest", "--root", str(job.root), "--json")
     assert done.returncode in (0, 3), done.stderr
