@@ -21,10 +21,10 @@ from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.saves import Saves
 from prefect_dispatch.format.submission import Notice, RestartSource, Submission
+from prefect_dispatch.stores.layout import FORMAT_DOCUMENT
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 from prefect_dispatch.stores.s3 import S3Store
-from prefect_dispatch.stores.layout import FORMAT_DOCUMENT
 from support.environment import environment_without
 from support.fake_slurm import FakeSlurm
 from support.s3.access import new_url, store_at
