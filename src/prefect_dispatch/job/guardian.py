@@ -205,11 +205,29 @@ def _become(command: Sequence[str], environment: Dict[str, str], output: int, fa
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(output, 1)
         reach("program-exec")
-        os.execvpe(command[0], list(command), environment)
+        _execute(command, environment)
     except Exception as error:
         os.write(failed, _describe(error).encode("ascii"))
     finally:
         os._exit(127)
+
+
+def _execute(command: Sequence[str], environment: Dict[str, str]) -> NoReturn:
+    """Become the program, found as execvp(3) finds one, in the PATH of its own environment.
+
+    What :func:`os.execvpe` does, without the module that it imports first: 4 ms of each start.
+    """
+    name = command[0]
+    path = environment.get("PATH", os.defpath)
+    refused: Optional[OSError] = None
+    for folder in [""] if os.path.dirname(name) else path.split(os.pathsep):
+        try:
+            os.execve(os.path.join(folder, name), list(command), environment)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            missing = error
+        except OSError as error:
+            refused = refused or error
+    raise refused or missing
 
 
 def _describe(error: Exception) -> str:
