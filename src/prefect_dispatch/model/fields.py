@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
@@ -13,9 +14,15 @@ from prefect_dispatch.format.durations import parse_duration, parse_size, write_
 from prefect_dispatch.format.printable import shorten
 
 
+@lru_cache(maxsize=256)
+def _written_duration(text: str) -> timedelta:
+    """One duration as written. Kept, since a record's facts tell the same few over and over."""
+    return parse_duration(text)
+
+
 def _duration(value: Any) -> timedelta:
     try:
-        return parse_duration(value)
+        return _written_duration(value) if isinstance(value, str) else parse_duration(value)
     except UsageError as error:
         raise ValueError(str(error)) from None
 
