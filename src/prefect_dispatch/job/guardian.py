@@ -204,7 +204,6 @@ def _become(command: Sequence[str], environment: Dict[str, str], output: int, fa
                 pass  # The C library keeps two real-time signals for itself.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(output, 1)
-        reach("program-exec")
         _execute(command, environment)
     except Exception as error:
         os.write(failed, _describe(error).encode("ascii"))
@@ -220,6 +219,7 @@ def _execute(command: Sequence[str], environment: Dict[str, str]) -> NoReturn:
     name = command[0]
     path = environment.get("PATH", os.defpath)
     refused: Optional[OSError] = None
+    reach("program-exec")
     for folder in [""] if os.path.dirname(name) else path.split(os.pathsep):
         try:
             os.execve(os.path.join(folder, name), list(command), environment)
