@@ -17,6 +17,7 @@ from prefect_dispatch.format.journal import ExitReason
 from prefect_dispatch.format.names import encode_part
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.submission import RestartSource
+from support.pythons import python_of
 
 SAVE = """
 import os
@@ -459,22 +460,11 @@ def test_nothing_of_prefect_or_pydantic_is_imported() -> None:
     assert subprocess.run([sys.executable, "-c", program], timeout=20).returncode == 0
 
 
-def oldest_python() -> str | None:
-    candidates = [shutil.which("python3.9"), *map(str, Path.home().glob(".pyenv/versions/3.9.*/bin/python"))]
-    return next((path for path in candidates if path and is_39(path)), None)
-
-
-def is_39(python: str) -> bool:
-    """pyenv puts a stand-in on PATH that only says that the version is not chosen."""
-    shown = subprocess.run([python, "--version"], capture_output=True, text=True)
-    return shown.returncode == 0 and shown.stdout.startswith("Python 3.9.")
-
-
-@pytest.mark.skipif(oldest_python() is None, reason="no Python 3.9 on PATH or among pyenv's versions")
+@pytest.mark.skipif(python_of("3.9") is None, reason="no Python 3.9 on PATH or among pyenv's versions")
 def test_the_helper_runs_under_python_39_without_being_installed(job: Any) -> None:
     source = str(Path(prefect_dispatch.__file__).parents[1])
     environment = {**job.environment(), "PYTHONPATH": source}
-    helper = [str(oldest_python()), "-W", "error", "-m", "prefect_dispatch.job"]
+    helper = [str(python_of("3.9")), "-W", "error", "-m", "prefect_dispatch.job"]
 
     def run(number: int, *command: str) -> subprocess.CompletedProcess[bytes]:
         arguments = ["run", "--submission", str(job.document(number)), "--", *command]

@@ -41,11 +41,18 @@ class LocalScheduler(Block):
         description="Where the queue is; who shares it shares the slots. A folder of the user's where left empty.",
     )
 
+    helper: list[str] | None = Field(
+        default=None,
+        description="The command that is dispatch-job, word by word; the running Python's own where left empty.",
+    )
+
     def settings(self) -> dict[str, Any]:
         """The scheduler's settings as a record carries them, places made absolute."""
         own: dict[str, Any] = {"type": "local", "slots": self.slots, "linger": self.linger}
         if self.state_folder is not None:
             own["state_folder"] = self.state_folder
+        if self.helper is not None:
+            own["helper"] = self.helper
         return read_settings(own, Path.cwd())
 
     def open(self) -> Scheduler:

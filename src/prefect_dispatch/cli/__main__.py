@@ -31,6 +31,7 @@ COMMANDS = {
     "logs": "print the output of a lineage's newest execution",
     "record": "print the facts of a lineage",
     "timeline": "draw the timeline of a lineage",
+    "helper": "write what runs inside a job as one file, for nodes where nothing is installed",
 }
 
 

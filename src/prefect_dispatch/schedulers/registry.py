@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from prefect_dispatch.errors import SpecError
-from prefect_dispatch.model.fields import Duration
+from prefect_dispatch.model.fields import Duration, Word
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.schedulers.cessation import CessationSignal
-from prefect_dispatch.schedulers.local import LocalScheduler
+from prefect_dispatch.schedulers.local import WRAPPER, LocalScheduler
 from prefect_dispatch.schedulers.local_cessation import LocalCessation
 from prefect_dispatch.schedulers.local_request import (
     describe_program_refusal,
@@ -37,6 +37,7 @@ class LocalSettings(BaseModel):
         slots: how many jobs may run at a time.
         linger: how long the processes of a job may live on after the scheduler has said that it ended.
         state_folder: where its queue is; who shares it shares the slots.
+        helper: the command that is ``dispatch-job``, word by word; the running Python's own where left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,10 +46,11 @@ class LocalSettings(BaseModel):
     slots: Annotated[int, Field(ge=1, le=10_000)] = 1
     linger: Duration = timedelta(minutes=10)
     state_folder: str = Field(default_factory=lambda: str(state_folder() / "local"))
+    helper: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
 
     def scheduler(self) -> LocalScheduler:
         """The scheduler itself."""
-        return LocalScheduler(Path(self.state_folder), self.slots, self.linger)
+        return LocalScheduler(Path(self.state_folder), self.slots, self.linger, self.helper or WRAPPER)
 
     def absolute(self, base: Path) -> Self:
         """The same with its places made absolute."""

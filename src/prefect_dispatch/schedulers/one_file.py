@@ -1,0 +1,157 @@
+"""The helper as one file: a zip archive of its modules that any Python 3.9 or newer runs, with nothing installed.
+
+To compile the modules at each start would cost more than the rest of it, so the archive holds them compiled too, in a
+folder for each minor version of Python that it was written for. Any other compiles the sources that lie beside them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from prefect_dispatch.errors import UsageError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+PARTS = ("__init__.py", "errors.py", "failpoint.py", "failpoints.py", "format", "job", "stores")
+"""What the helper consists of. The stores for buckets are among it; their libraries are not."""
+_BEGINNING = b"#!/usr/bin/env python3\n"
+_DATE = (1980, 1, 1, 0, 0, 0)
+"""The earliest that a zip archive can tell (APPNOTE.TXT 4.4.6): the same modules make the same bytes, whenever."""
+_MODE = 0o100644 << 16
+_MAIN = """\
+import os, sys
+
+# By its open descriptor: the file may be replaced or go while a job runs, and what a job needs late is read late.
+place = "/proc/self/fd/" + str(os.open(sys.path[0], os.O_RDONLY | os.O_CLOEXEC))
+sys.path[:1] = [place + "/" + sys.implementation.cache_tag, place]
+from prefect_dispatch.job.__main__ import start
+
+start()
+"""
+_COMPILER = """\
+import importlib.util, marshal, sys
+
+assert sys.version_info >= (3, 9)
+names = sys.stdin.buffer.readline().decode().split()
+sizes = [int(size) for size in sys.stdin.buffer.readline().split()]
+out = sys.stdout.buffer
+compiled = []
+for name, size in zip(names, sizes):
+    source = sys.stdin.buffer.read(size)
+    code = compile(source, name, "exec", dont_inherit=True)
+    # Version 2 of the format knows no references, which depend on what else the process holds.
+    data = marshal.dumps(code, 2)
+    # PEP 552: told by a hash of the source that nobody need compare, since the archive holds both.
+    head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source)
+    compiled.append(head + data)
+out.write((sys.implementation.cache_tag + "\\n").encode())
+out.write((" ".join(str(len(each)) for each in compiled) + "\\n").encode())
+for each in compiled:
+    out.write(each)
+"""
+_COMPILES_WITHIN = 120.0
+"""Seconds that another interpreter may take; it takes one or two."""
+
+
+def write_one_file(path: Path, interpreters: Sequence[str] = (sys.executable,)) -> None:
+    """Write the helper as one file that can be executed; what was there before is replaced at once or not at all.
+
+    The same modules and interpreters make the same bytes.
+
+    Args:
+        path: the file; it may be executed, or given to a Python.
+        interpreters: the Pythons that it shall start fast with; every other Python from 3.9 on runs it too.
+
+    Raises:
+        UsageError: an interpreter cannot be run, or is no Python 3.9 or newer.
+        OSError: the file cannot be written.
+    """
+    content = one_file(interpreters)
+    beside = path.parent / f".{path.name}.{os.getpid()}.new"
+    try:
+        beside.write_bytes(content)
+        beside.chmod(0o755 & ~_umask())
+        beside.replace(path)
+    finally:
+        if beside.exists():
+            beside.unlink()
+
+
+def one_file(interpreters: Sequence[str] = (sys.executable,)) -> bytes:
+    """The content of that file.
+
+    Raises:
+        UsageError: see :func:`write_one_file`.
+    """
+    sources = dict(_sources())
+    entries = dict(sources)
+    for interpreter in interpreters:
+        tag, compiled = _compile(interpreter, sources)
+        entries.update({f"{tag}/{name}c": data for name, data in compiled.items()})
+    entries["__main__.py"] = _MAIN.encode()
+    archive = io.BytesIO()
+    archive.write(_BEGINNING)
+    # Stored, not deflated: unpacking would take time at each start, and its bytes depend on the library's version.
+    with zipfile.ZipFile(archive, "a", zipfile.ZIP_STORED) as zipped:
+        for name in sorted(entries):
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.external_attr, entry.create_system = _MODE, 3
+            zipped.writestr(entry, entries[name])
+    return archive.getvalue()
+
+
+def _sources() -> Iterator[tuple[str, bytes]]:
+    """Each module's name in the archive, and its source."""
+    for part in PARTS:
+        place = PACKAGE / part
+        for module in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            yield f"{PACKAGE.name}/{module.relative_to(PACKAGE).as_posix()}", module.read_bytes()
+
+
+def _compile(interpreter: str, sources: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
+    """The interpreter's tag, and what it makes of each source. A process of its own, so that nothing else shows in it.
+
+    Raises:
+        UsageError: it cannot be run, or is no Python 3.9 or newer.
+    """
+    names = list(sources)
+    given = [" ".join(names), " ".join(str(len(sources[name])) for name in names)]
+    head = "".join(f"{line}\n" for line in given).encode()
+    found = shutil.which(interpreter)
+    if found is None:
+        raise UsageError(f"interpreter {interpreter!r} is not there or not executable; give the path of a Python")
+    # Before Python 3.11 the order of a set's items, and with it the bytes, depends on how text is hashed.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    try:
+        done = subprocess.run(
+            [os.path.abspath(found), "-s", "-S", "-c", _COMPILER],
+            input=head + b"".join(sources[name] for name in names),
+            capture_output=True,
+            timeout=_COMPILES_WITHIN,
+            check=True,
+            cwd="/",
+            env={**environment, "PYTHONHASHSEED": "0"},
+        )
+        tag, lengths, rest = done.stdout.split(b"\n", 2)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise UsageError(
+            f"interpreter {interpreter!r} is no Python 3.9 or newer ({error}); give the path of one"
+        ) from None
+    compiled, begun = {}, 0
+    sizes = [int(length) for length in lengths.split()]
+    for name, size in zip(names, sizes, strict=True):
+        compiled[name] = rest[begun : begun + size]
+        begun += size
+    return tag.decode(), compiled
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
