@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str = "what was waited for", patience_seconds: float = 60.0) -> T:
+def until(condition: Callable[[], T], what: str = "what was waited for", patience_seconds: float = 120.0) -> T:
     """Wait until a condition is true, and return what it answered.
 
     Args:
