@@ -114,14 +114,20 @@ def test_a_program_publishes_by_itself(bucket_job: Any) -> None:
     assert b"GOT weights 2" in again.stdout, again.stdout
 
 
-def test_saves_by_message_with_and_without_a_file(bucket_job: Any) -> None:
+def test_saves_by_message_with_and_without_a_file(bucket_job: Any, end: Any) -> None:
+    # given a program that says its second save only when the first one is published
+    gate = bucket_job.folder / "gate"
     program = BEGIN + (
         "open(folder + '/s', 'w').write('one')\n"
         "print('openjd_checkpoint_save: ' + json.dumps({'state': 'first', 'file': folder + '/s'}), flush=True)\n"
-        "time.sleep(1.5)\n"
+        f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
         "print('openjd_checkpoint_save: ' + json.dumps({'state': 'second'}), flush=True)\n"
     )
-    ended = bucket_job.python(program, saves={"kind": "messages"})
+    process = bucket_job.start(sys.executable, "-c", program, saves={"kind": "messages"})
+    until(lambda: bucket_job.lineage_root.record() is not None and bucket_job.steps() == [1], "the first is published")
+    gate.touch()
+    # when it has ended, then both are there, and the next execution has the second
+    ended = end(process)
     assert ended.returncode == 0, ended.stdout
     assert bucket_job.steps() == [1, 2]
     again = bucket_job.python(

@@ -16,7 +16,6 @@ from support.s3.messages import Operation, Request
 from support.s3.place import TOKEN
 from support.s3.runs import NEVER, Runs
 from support.s3.server import serve
-from support.s3.signature import sign_anew
 from support.waiting import until
 
 OLD, NEW = "first-key-of-nobody", "second-key-of-nobody"
@@ -98,15 +97,10 @@ def credentials_file(runs: Runs, key: str) -> Path:
 
 
 @pytest.fixture
-def with_temporary_credentials(runs: Any) -> Runs:
-    """A run whose credentials are in a file that somebody renews; the server knows other ones."""
-    server = runs.place.places.server
-    runs.proxy.authority = lambda request, body: sign_anew(request, body, server.key, server.secret)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        del runs.environment[name]
-    runs.environment["AWS_SHARED_CREDENTIALS_FILE"] = str(credentials_file(runs, OLD))
-    runs.environment["AWS_CONFIG_FILE"] = str(runs.folder / "no-config")
-    found: Runs = runs
+def with_temporary_credentials(denying: Any) -> Runs:
+    """A run whose credentials are in a file that somebody renews."""
+    found: Runs = denying
+    found.environment["AWS_SHARED_CREDENTIALS_FILE"] = str(credentials_file(found, OLD))
     return found
 
 
