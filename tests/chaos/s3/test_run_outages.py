@@ -46,7 +46,7 @@ def test_a_port_that_is_closed_for_a_moment_costs_nothing(runs: Any) -> None:
 def test_a_port_that_stays_closed_ends_the_run_and_loses_no_save(runs: Any) -> None:
     # given a run that has published a save
     rule = runs.proxy.arm(faults.hold_upload, Operation.PUT, key="step-2/weights")
-    process = runs.start(gate=NEVER)
+    process = runs.start(gate=NEVER, variables={"DISPATCH_S3_RETRY": "1s"})
     rule.wait_held()
     # when nobody listens there any more
     runs.proxy.refuse()
