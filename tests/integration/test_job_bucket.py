@@ -270,4 +270,4 @@ def test_a_job_runs_to_its_end_whose_record_alone_is_in_a_bucket(s3_server: Any,
     assert open_record(record_root, "digits", SystemClock()).refresh().finished == state.finished
     assert known_lineages(record_root) == ["digits"]
     assert len(list((tmp_path / "saves" / "digits" / "pub").iterdir())) == 1
-    assert not [path for path in (tmp_path / "saves").rglob("record*")]
+    assert not list((tmp_path / "saves").rglob("record*"))
