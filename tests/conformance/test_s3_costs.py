@@ -87,9 +87,9 @@ def test_each_operation_costs_what_the_page_says(s3_server: Server, tmp_path: Pa
     save.mkdir(parents=True)
     for number in range(3):
         (save / f"part-{number}").write_bytes(b"w" * 1000)
-    with costs(counted, PUT=5, GET=3, LIST=2):
+    with costs(counted, PUT=5, LIST=2):
         root.publish(epoch, attempt, f"exec/{attempt}/save", 1)
-    with costs(counted, PUT=6, GET=3, LIST=1):
+    with costs(counted, PUT=6, LIST=1):
         root.publish(epoch, attempt, f"exec/{attempt}/save", 2, snapshot=True)
     journal = root.journal(attempt)
     journal.append("status", text="first")

@@ -15,7 +15,6 @@ import s3fs
 
 from prefect_dispatch.errors import Absent, Exists, StoreError, StoreUnreachable, Unpublishable
 from prefect_dispatch.format.epoch import Epoch
-from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores import s3_mover
 from prefect_dispatch.stores.lineage_root import LineageRoot
@@ -28,6 +27,7 @@ from prefect_dispatch.stores.transfer import Transfer
 from prefect_dispatch.stores.workplace import make_workplace
 from support.full_form import FULL
 from support.s3.access import new_url, store_at
+from support.s3.begun import begin
 from support.s3.server import Server
 
 BYTES = [chr(number) for number in range(1, 128) if chr(number) != "/"] + [
@@ -60,10 +60,7 @@ def managed(store: S3Store, tmp_path: Path, told: list[Transfer]) -> ManagedStor
 def execution(managed: ManagedStore):
     """A lineage's root and the execution that writes to it from its workplace."""
     root = LineageRoot(managed)
-    root.prepare("", "digits")
-    epoch, attempt = Epoch(0, 1, 0), attempt_of(new_token(), 0)
-    root.claim(epoch, attempt, "", "run")
-    root.start(epoch, attempt, {})
+    epoch, attempt = begin(root)
     return root, epoch, attempt, Path(root.absolute(f"exec/{attempt}"))
 
 

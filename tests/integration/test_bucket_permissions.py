@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 from prefect_dispatch.errors import StoreUnreachable
-from prefect_dispatch.format.epoch import Epoch
-from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.s3 import S3Store
@@ -25,6 +23,7 @@ from prefect_dispatch.stores.s3_place import S3Place
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.testing.manual_clock import ManualClock
 from prefect_dispatch.testing.plain_opening import plain_opening
+from support.s3.begun import begin
 from support.s3.server import BUCKET, SECRET, Server, serve
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "s3.md"
@@ -61,10 +60,7 @@ def test_a_lineage_is_kept_and_read_with_the_permissions_of_the_page(server: Ser
     record = Record(store(server, f"{PREFIX}/digits"), whole.ledger(".dispatch/open"), "digits", ManualClock())
     record.append(plain_opening())
     record.append(CarriedBy(flow_run="1"))
-    root.prepare("", "digits")
-    epoch, attempt = Epoch(0, 1, 0), attempt_of(new_token(), 0)
-    root.claim(epoch, attempt, "", "run")
-    root.start(epoch, attempt, {})
+    epoch, attempt = begin(root)
     save = Path(root.absolute(f"exec/{attempt}/save"))
     save.mkdir(parents=True)
     (save / "large").write_bytes(os.urandom(2**20) * (2 * PART // 2**20))

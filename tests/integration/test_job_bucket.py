@@ -13,6 +13,7 @@ import pytest
 
 from prefect_dispatch.blocks.resolve import resolve
 from prefect_dispatch.errors import StoreUnreachable
+from prefect_dispatch.model.facts import Outcome
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.stores.reports import read_report
 from prefect_dispatch.stores.s3_accesses import use_access
@@ -114,14 +115,21 @@ def test_a_program_publishes_by_itself(bucket_job: Any) -> None:
     assert b"GOT weights 2" in again.stdout, again.stdout
 
 
-def test_saves_by_message_with_and_without_a_file(bucket_job: Any) -> None:
+def test_saves_by_message_with_and_without_a_file(bucket_job: Any, end: Any) -> None:
+    # given a program that says its second save only when the first one is published
+    gate = bucket_job.folder / "gate"
     program = BEGIN + (
         "open(folder + '/s', 'w').write('one')\n"
         "print('openjd_checkpoint_save: ' + json.dumps({'state': 'first', 'file': folder + '/s'}), flush=True)\n"
-        "time.sleep(1.5)\n"
+        f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
         "print('openjd_checkpoint_save: ' + json.dumps({'state': 'second'}), flush=True)\n"
     )
-    ended = bucket_job.python(program, saves={"kind": "messages"})
+    process = bucket_job.start(sys.executable, "-c", program, saves={"kind": "messages"})
+    root = bucket_job.lineage_root
+    until(lambda: root.publications(), "the first is published")
+    gate.touch()
+    # when it has ended, then both are there, and the next execution has the second
+    ended = end(process)
     assert ended.returncode == 0, ended.stdout
     assert bucket_job.steps() == [1, 2]
     again = bucket_job.python(
@@ -239,3 +247,27 @@ def test_a_lineage_is_opened_whose_root_is_out_of_reach_here(s3_server: Any, tmp
     refused = asyncio.run(resolve(only, tmp_path))
     with pytest.raises(StoreUnreachable):
         open_lineage(open_record(record_root, "other", SystemClock()), refused, plan_of(refused))
+
+
+def test_a_job_runs_to_its_end_whose_record_alone_is_in_a_bucket(s3_server: Any, tmp_path: Path) -> None:
+    # given a job whose checkpoints are in a folder, and whose record is in a bucket
+    record_root = new_url(s3_server, "records")
+    use_access(record_root, access_to(s3_server))
+    fields = {
+        "lineage": "digits",
+        "command": [sys.executable, "-c", BEGIN + SAVE + "save('step-7', 7, b'weights')\n"],
+        "scheduler": {"type": "local", "state_folder": str(tmp_path / "state")},
+        "store": {"root": str(tmp_path / "saves"), "record_root": record_root},
+        "saves": MARKER,
+    }
+    resolved = asyncio.run(resolve(JobSpec.read(fields, "job"), tmp_path))
+    record = open_record(record_root, "digits", SystemClock())
+    supervisor = supervisor_of(record, open_lineage(record, resolved, plan_of(resolved)), SystemClock())
+    # when it is supervised
+    state = until(lambda: (now := asyncio.run(supervisor.advance()).state).finished and now, "it is finished")
+    # then it ends well, whoever reads the record anew finds the same, and nothing of it is in the folder
+    assert state.finished.outcome is Outcome.SUCCEEDED
+    assert open_record(record_root, "digits", SystemClock()).refresh().finished == state.finished
+    assert known_lineages(record_root) == ["digits"]
+    assert len(list((tmp_path / "saves" / "digits" / "pub").iterdir())) == 1
+    assert not list((tmp_path / "saves").rglob("record*"))

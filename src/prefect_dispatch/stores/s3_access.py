@@ -91,6 +91,16 @@ class S3Access:
                 self._known_since = time.monotonic()
             return self._known
 
+    def known_credentials(self) -> Optional[Credentials]:
+        """The credentials of now where they are known; None where their source would have to be looked at.
+
+        It waits for nobody, as who moves many files at a time needs it.
+        """
+        # In this order: what was known at a fresh time, or is newer.
+        since = self._known_since
+        known = self._known
+        return None if time.monotonic() - since > _FRESH_SECONDS else known
+
     def renew(self, denied: Credentials) -> bool:
         """Answer whether there are other credentials than those that were denied; the source is looked at for them.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional, Tuple
 
 from prefect_dispatch.errors import Absent
 from prefect_dispatch.format.dataclass import dataclass
@@ -63,6 +63,16 @@ class Reading:
         self._taken += 1
         self._whole.update(content)
         return Part(self._taken, content)
+
+    def take_only(self) -> Tuple[Part, str]:
+        """The part of a file that is one part, and its MD5 as :meth:`tag` gives it.
+
+        Raises:
+            Absent: the file is shorter than it should be.
+        """
+        part = self.take()
+        assert part is not None and self.is_one_part
+        return part, self.tag(part)
 
     def tag(self, part: Part) -> str:
         """The MD5 of a part as a request carries it: the server refuses other bytes than these."""

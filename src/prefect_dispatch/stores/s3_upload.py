@@ -22,7 +22,7 @@ async def send(
     moved: Callable[[int], None],
     now: Callable[[], Awaitable[Any]],
     again: Callable[[Request], Awaitable[Any]],
-) -> None:
+) -> str:
     """Create an object of a file's bytes; one that is there fails the request that would complete it.
 
     Args:
@@ -32,24 +32,25 @@ async def send(
         moved: is told of the bytes that the server has, part by part.
         now: s3fs' file system with the credentials of now, whose session, retries and errors these requests have.
         again: makes the request for one part, again where it fails: one of very many must not cost the others.
+
+    Returns:
+        The tag of the object that the server says it has created; empty where it says none.
     """
     loop = asyncio.get_running_loop()
     target = {"Bucket": bucket, "Key": key}
     if reading.is_one_part:
-        part = await loop.run_in_executor(None, reading.take)
-        assert part is not None
-        tag = await loop.run_in_executor(None, reading.tag, part)
-        await (await now())._call_s3(
+        part, tag = await loop.run_in_executor(None, reading.take_only)
+        answer = await (await now())._call_s3(
             "put_object", Body=part.content, ContentMD5=tag, IfNoneMatch="*", **target, **_KIND
         )
         moved(len(part.content))
-        return
+        return _tag_in(answer)
     begun = await (await now())._call_s3("create_multipart_upload", **target, **_KIND)
     upload = {**target, "UploadId": begun["UploadId"]}
     try:
         parts = await _send_parts(upload, reading, moved, again)
         # Parts take long: by now there may be other credentials than at the beginning.
-        await (await now())._call_s3(
+        answer = await (await now())._call_s3(
             "complete_multipart_upload", MultipartUpload={"Parts": parts}, IfNoneMatch="*", **upload
         )
     except Exception:
@@ -57,6 +58,11 @@ async def send(
         with suppress(Exception):
             await (await now())._call_s3("abort_multipart_upload", **upload)
         raise
+    return _tag_in(answer)
+
+
+def _tag_in(answer: Dict[str, Any]) -> str:
+    return str(answer.get("ETag", "")).strip('"')
 
 
 async def _send_parts(

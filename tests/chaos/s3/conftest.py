@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from obstore.store import S3Store
 
+from prefect_dispatch.stores import s3_mover
 from support.s3.direct import Direct
 from support.s3.place import TOKEN, Place, Places
 from support.s3.proxy import FaultProxy
 from support.s3.runs import Runs
 from support.s3.server import Server
+from support.s3.signature import sign_anew
 from support.s3.strikes import Sweep
 
 
@@ -76,3 +78,23 @@ def runs(tmp_path: Path, compiled: Path, places: Places) -> Iterator[Runs]:
     found = Runs.at(places.new(), tmp_path, compiled)
     yield found
     found.close()
+
+
+@pytest.fixture
+def part(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The size of parts that makes a file of ten megabytes a large one: the least that S3 takes."""
+    size = 5 * 2**20
+    monkeypatch.setattr(s3_mover, "PART", size)
+    monkeypatch.setattr(s3_mover, "_LARGE", 2 * size)
+    return size
+
+
+@pytest.fixture
+def denying(runs: Runs, s3_server: Server) -> Runs:
+    """Runs without keys, behind a proxy that takes any: the server knows none but its own."""
+    runs.proxy.authority = lambda request, body: sign_anew(request, body, s3_server.key, s3_server.secret)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        del runs.environment[name]
+    runs.environment["AWS_SHARED_CREDENTIALS_FILE"] = str(runs.folder / "no-credentials")
+    runs.environment["AWS_CONFIG_FILE"] = str(runs.folder / "no-config")
+    return runs

@@ -7,14 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from prefect_dispatch.format.exit_codes import ExitCode
 from support.s3 import faults
 from support.s3.messages import Operation, Request
 from support.s3.place import TOKEN
-from support.s3.runs import NEVER, Runs
-from support.s3.signature import sign_anew
+from support.s3.runs import NEVER
 
 OLD, NEW = "key-that-ends", "key-of-the-next-hour"
 
@@ -30,19 +27,6 @@ def by_value(key: str) -> dict[str, str]:
         "AWS_SECRET_ACCESS_KEY": f"secret-of-{key}",
         "AWS_SESSION_TOKEN": TOKEN,
     }
-
-
-@pytest.fixture
-def denying(runs: Any) -> Runs:
-    """Runs whose server knows other keys than theirs, behind a proxy that takes what it is told to take."""
-    server = runs.place.places.server
-    runs.proxy.authority = lambda request, body: sign_anew(request, body, server.key, server.secret)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        del runs.environment[name]
-    runs.environment["AWS_SHARED_CREDENTIALS_FILE"] = str(runs.folder / "no-credentials")
-    runs.environment["AWS_CONFIG_FILE"] = str(runs.folder / "config")
-    found: Runs = runs
-    return found
 
 
 def test_keys_that_a_job_has_by_value_end_with_what_is_published_and_the_rest_is_named(denying: Any) -> None:

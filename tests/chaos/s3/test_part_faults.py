@@ -25,7 +25,6 @@ from support.s3.strikes import Act, Strike
 EPOCH = Epoch(0, 1, 0)
 ATTEMPT = "k3v7q2m5x4c6b7a2-0"
 PATH = f"exec/{ATTEMPT}/step-1"
-CONTENT = bytes(range(256)) * (2 * PART // 256) + b"the end"
 OF_UPLOADS = (Operation.BEGIN, Operation.PART, Operation.COMPLETE)
 TRIED = {
     Operation.BEGIN: ("reply lost", "login page"),
@@ -40,7 +39,7 @@ def publish(scene: Any) -> object:
     place = Path(root.absolute(PATH), "model")
     os.makedirs(scene.folder / "own", mode=0o700, exist_ok=True)
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(CONTENT)
+    place.write_bytes(scene.content)
     return root.publish(EPOCH, ATTEMPT, PATH, 1)
 
 
@@ -57,23 +56,24 @@ def check(scene: Any, returned: object, error: DispatchError | None) -> None:
     names = root.publications()
     assert names == ([returned] if error is None else [])
     if error is None:
-        assert scene.direct.get(f"{PATH}/model") == CONTENT
+        assert scene.direct.get(f"{PATH}/model") == scene.content
         assert root.latest().publication == returned
     # What lies there without a name is no save, and the same one can be published after all.
     else:
         again = publish(scene)
         assert root.latest().publication == again
-        assert scene.direct.get(f"{root.latest().publication.path}/model") == CONTENT
+        assert scene.direct.get(f"{root.latest().publication.path}/model") == scene.content
 
 
 class Scene:
-    """A root, and an execution's folder on this machine."""
+    """A root, an execution's folder on this machine, and what is in its save: a file of two parts and a bit."""
 
-    def __init__(self, place: Any, folder: Path) -> None:
+    def __init__(self, place: Any, folder: Path, part: int) -> None:
         folder.mkdir(parents=True)
         self.proxy, self.direct, self.store, self.honest = place.proxy, place.direct, place.store, place.honest
         self.places = place.places
         self.folder = folder
+        self.content = bytes(range(256)) * (2 * part // 256) + b"the end"
         self.close = place.close
 
     @property
@@ -86,10 +86,10 @@ PUBLISH = Act("publish in parts", publish, check, begin, forbidden=(Absent, Unus
 
 @pytest.mark.parametrize("operation", OF_UPLOADS, ids=lambda operation: operation.name.lower())
 def test_a_large_save_is_published_whole_or_not_at_all(
-    operation: Operation, sweep: Any, places: Any, tmp_path: Path
+    operation: Operation, sweep: Any, places: Any, tmp_path: Path, part: int
 ) -> None:
     # given a save with a file that is sent in parts
-    scenes = sweep.over(lambda patience: Scene(places.new(patience), tmp_path / new_nonce()))
+    scenes = sweep.over(lambda patience: Scene(places.new(patience), tmp_path / new_nonce(), part))
     numbers = [number for number, request in enumerate(scenes.census(PUBLISH)) if request.operation is operation]
     assert numbers, "it is not sent in parts"
     # when a fault strikes at one of its requests of this kind
@@ -103,10 +103,11 @@ def test_a_file_that_takes_longer_to_read_back_than_a_request_may_is_proved_all_
     place: Any, tmp_path: Path
 ) -> None:
     # given a server whose tags are not those of the bytes, on a line that is slow, and breaks off once
-    place.proxy.arm(faults.tag_of_its_own, Operation.HEAD, times=None)
+    for operation in (Operation.COMPLETE, Operation.HEAD):
+        place.proxy.arm(faults.tag_of_its_own, operation, times=None)
     slow = place.proxy.arm(faults.Drip(2 * 2**20, 0.2), Operation.GET, key="model", times=None)
     broken = place.proxy.arm(faults.Cut(1000), Operation.GET, key="model", skip=1)
-    scene = Scene(place, tmp_path / "scene")
+    scene = Scene(place, tmp_path / "scene", PART)
     begin(scene)
     # when a large file is published
     began = time.monotonic()

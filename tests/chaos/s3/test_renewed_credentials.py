@@ -17,7 +17,6 @@ from prefect_dispatch.stores.s3 import S3Store
 from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_credentials import Credentials
 from prefect_dispatch.stores.s3_managed import ManagedStore
-from prefect_dispatch.stores.s3_mover import PART
 from prefect_dispatch.stores.s3_place import S3Place
 from support.s3 import faults
 from support.s3.messages import Operation, Request
@@ -110,12 +109,12 @@ def test_uploads_that_are_denied_together_are_all_made_again(scene: Scene, place
 
 
 def test_an_upload_outlives_its_credentials_more_than_once_and_sends_no_part_again_that_came(
-    scene: Scene, place: Any, tmp_path: Path
+    scene: Scene, place: Any, tmp_path: Path, part: int
 ) -> None:
     # given a large file, and credentials that end with its first part, and again with its completion
     managed = ManagedStore(scene.store, str(tmp_path / "own"))
     managed.make_folder(SAVE)
-    content = os.urandom(2 * PART + 5)
+    content = os.urandom(2 * part + 5)
     Path(managed.local(SAVE), "model").write_bytes(content)
     scene.proxy.arm(faults.EXPIRED, Operation.PART, where=lambda it: it.query["partNumber"] == "1")
     rule = scene.proxy.arm(faults.EXPIRED, Operation.PART, where=lambda it: it.query["partNumber"] == "3")

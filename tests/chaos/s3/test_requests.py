@@ -11,9 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.journal import JournalKind
-from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.s3_accesses import use_access
@@ -25,6 +23,9 @@ from prefect_dispatch.supervisor.root_view import RootView
 from prefect_dispatch.testing.manual_clock import ManualClock
 from prefect_dispatch.testing.plain_opening import plain_opening
 from prefect_dispatch.testing.scripted_scheduler import SCRIPTED, ScriptedScheduler
+from support.s3 import faults
+from support.s3.begun import begin
+from support.s3.messages import Operation
 from support.s3.proxy import FaultProxy
 from support.s3.runs import NEVER
 from support.waiting import until
@@ -43,17 +44,20 @@ def costs(proxy: FaultProxy, **expected: int) -> Iterator[None]:
 def test_a_save_costs_what_the_page_says(place: Any, tmp_path: Path) -> None:
     # given an execution, and a save of three files
     root = LineageRoot(ManagedStore(place.store, str(tmp_path / "workplace")))
-    root.prepare("", "digits")
-    epoch, attempt = Epoch(0, 1, 0), attempt_of(new_token(), 0)
-    root.claim(epoch, attempt, "", "run")
-    root.start(epoch, attempt, {})
+    epoch, attempt = begin(root)
     save = Path(root.absolute(f"exec/{attempt}/save"))
     save.mkdir(parents=True)
     for number in range(3):
         (save / f"part-{number}").write_bytes(b"w" * 1000)
     # when / then
-    with costs(place.proxy, PUT=5, HEAD=3, LIST=2):
+    with costs(place.proxy, PUT=5, LIST=2):
         root.publish(epoch, attempt, f"exec/{attempt}/save", 1)
+    # and of a file to which the server gives a tag that is not one of its bytes, these are asked for
+    for operation in (Operation.PUT, Operation.HEAD):
+        place.proxy.arm(faults.tag_of_its_own, operation, key="one", times=None)
+    Path(root.absolute(f"exec/{attempt}/one")).write_bytes(b"w" * 1000)
+    with costs(place.proxy, PUT=3, HEAD=1, GET=1, LIST=2):
+        root.publish(epoch, attempt, f"exec/{attempt}/one", 2)
 
 
 def test_an_idle_job_asks_for_nothing_and_its_supervisor_for_what_the_page_says(place: Any) -> None:
@@ -91,9 +95,7 @@ def test_an_idle_job_asks_for_nothing_and_its_supervisor_for_what_the_page_says(
 def test_a_look_at_the_progress_costs_the_same_however_much_was_told(place: Any) -> None:
     # given an execution whose program has told its progress many times
     root = LineageRoot(place.honest)
-    root.prepare("", "digits")
-    epoch, attempt = Epoch(0, 1, 0), attempt_of(new_token(), 0)
-    root.claim(epoch, attempt, "", "run")
+    _, attempt = begin(root)
     journal = root.journal(attempt)
     for percent in range(20):
         journal.append(JournalKind.PROGRESS.value, percent=percent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -191,22 +191,6 @@ class Drip:
 
 
 @dataclass(frozen=True)
-class Delay:
-    """The answer comes late.
-
-    Args:
-        seconds: by how much.
-    """
-
-    seconds: float
-
-    def __call__(self, exchange: Exchange) -> None:
-        response = exchange.forward()
-        time.sleep(self.seconds)
-        exchange.answer(response)
-
-
-@dataclass(frozen=True)
 class BreakUpload:
     """The connection to the server breaks in the middle of the request's body, then the one to the client.
 
@@ -306,8 +290,12 @@ def tag_of_its_own(exchange: Exchange) -> None:
     """The server's tag says nothing about the bytes, as where a key management service encrypts them."""
     response = exchange.forward()
     kept = tuple(each for each in response.headers if each[0].lower() != "etag")
-    exchange.send(replace(response, headers=(*kept, ("ETag", '"of-another-kind"'))).head())
-    exchange.keeps_connection = True
+    other = replace(response, headers=(*kept, ("ETag", '"of-another-kind"')))
+    if exchange.request.method == "HEAD":
+        exchange.send(other.head())
+        exchange.keeps_connection = True
+    else:
+        exchange.answer(other.with_body(re.sub(rb"<ETag>.*?</ETag>", b"<ETag>of-another-kind</ETag>", response.body)))
 
 
 LOGIN_PAGE = Text(b"<!DOCTYPE html><html><body>Please log in</body></html>", "text/html")

@@ -7,7 +7,6 @@ import re
 import select
 import socket
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -151,8 +150,8 @@ class Exchange:
         assert self.rule is not None
         self.rule.held.append(self.request)
         try:
-            while not self.rule.ended.is_set() and not self.client_is_gone():
-                time.sleep(_TICK)
+            while not self.rule.ended.wait(_TICK) and not self.client_is_gone():
+                pass
         finally:
             self.rule.held.remove(self.request)
 
