@@ -37,6 +37,7 @@ from prefect_dispatch.errors import (
     UnusableCheckpoint,
 )
 from prefect_dispatch.format.epoch import Epoch
+from prefect_dispatch.format.manifest import SHORT_BYTES
 from prefect_dispatch.format.names import attempt_of
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.resume_choice import LATEST, SCRATCH, ResumeChoice
@@ -56,6 +57,11 @@ executions = some.integers(0, 3)
 names = some.sampled_from(["a", "b", "last"])
 steps = some.sampled_from([1, 9, 10, 100])
 keys = some.sampled_from(["1", "part-2", "é"])
+
+
+def alike(now: bytes, listed: bytes) -> bool:
+    """Whether a manifest takes one content of a file for another, its time left aside: short ones it knows by digest."""
+    return len(now) == len(listed) and (len(now) > SHORT_BYTES or now == listed)
 
 
 @dataclass
@@ -110,7 +116,7 @@ class RootMachine(RuleBasedStateMachine):
     def holds(self, publication: Publication, now: dict[str, tuple[bytes, int]]) -> dict[str, tuple[bytes, int]] | None:
         """The manifest of a publication that what lies there fits."""
         for listed in self.manifests[publication]:
-            fits = all(name in now and len(now[name][0]) == len(content) for name, (content, _) in listed.items())
+            fits = all(name in now and alike(now[name][0], content) for name, (content, _) in listed.items())
             anew = [name for name, (_, at) in listed.items() if name in now and now[name][1] != at]
             if fits and len(anew) in (0, len(listed)):
                 return listed
