@@ -49,8 +49,8 @@ def terms(left: float, margin: float) -> DeadlineTerms:
 
 
 def test_a_program_that_hears_nothing_is_noticed_terminated_and_killed_in_time(job: Any) -> None:
-    # given 8 seconds, and a program with a child of its own session that ignores what it is told
-    deadline = terms(8, 6.5)
+    # given 12 seconds, and a program with a child of its own session that ignores what it is told
+    deadline = terms(12, 6.5)
     # when
     ended = job.python(DEAF, notice=USR1, deadline=deadline)
     over = time.time()

@@ -50,7 +50,7 @@ def fold(entries: Iterable[Entry], state: LineageState | None = None) -> Lineage
 
 
 def apply(state: LineageState, entry: Entry) -> LineageState:
-    """The state after one more entry. One that tells nothing new or comes too late changes seq, at and latest alone."""
+    """The state after one more entry. One that comes too late or tells nothing new changes seq, at and latest alone."""
     changed = _apply(state, entry)
     latest = max(changed.latest, entry.at) if changed.latest is not None else entry.at
     return changed.model_copy(update={"seq": entry.seq, "at": entry.at, "latest": latest})
