@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from prefect_dispatch.format.submission import Submission
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.deadline import is_over, limited, terms_of, time_left
@@ -15,6 +16,8 @@ from prefect_dispatch.model.facts import Finished, HoldOpened, Outcome, Reopened
 from prefect_dispatch.model.spec import JobSpec, Resources
 from prefect_dispatch.model.steps import Append, Finish, Held, Poll, Submit
 from prefect_dispatch.schedulers.registry import job_refusal
+from prefect_dispatch.schedulers.slurm.script import sbatch_options
+from prefect_dispatch.supervisor.request import request_of
 from prefect_dispatch.testing.story import BEGIN, Story
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -145,6 +148,34 @@ def test_without_a_deadline_nothing_is_ever_over() -> None:
 def test_a_time_limit_is_no_longer_than_what_is_left(own: timedelta | None, left: timedelta, given: timedelta) -> None:
     assert limited(Resources(time_limit=own), left).time_limit == given
     assert limited(Resources(time_limit=own), None).time_limit == own
+
+
+def test_a_submission_carries_its_terms_and_no_longer_time_limit() -> None:
+    # given a job of 8 hours, preempted after six and a half, in another minute's midst
+    story = running(resources={"time_limit": "3h"})
+    story.later(6 * HOUR + 30 * MINUTE + timedelta(seconds=20))
+    story.end(Cause.PREEMPTED)
+    # when
+    story.intend()
+    assert story.state.opened is not None and story.state.newest is not None
+    request = request_of("digits", "id", story.state.opened, story.state.newest, {}, lambda: True, story.state)
+    # then
+    terms = request.document.deadline
+    assert terms is not None and (terms.budget, terms.margin, terms.opened_at) == (8 * HOUR, 2 * MINUTE, None)
+    assert terms.now == story.now.timestamp()
+    assert request.resources.time_limit == HOUR + 29 * MINUTE + timedelta(seconds=40)
+    # and Slurm, which would round up, is told whole minutes
+    assert "--time=0-01:29:00" in sbatch_options(request, {}, "log", None)
+    assert Submission.decode(request.document.encode(), "it") == request.document
+
+
+def test_a_job_without_one_is_handed_what_its_spec_says() -> None:
+    story = Story({"resources": {"time_limit": "90s"}}, PLAIN)
+    story.intend()
+    assert story.state.opened is not None and story.state.newest is not None
+    request = request_of("digits", "id", story.state.opened, story.state.newest, {}, lambda: True, story.state)
+    assert request.document.deadline is None and b"deadline" not in request.document.encode()
+    assert "--time=0-00:01:30" in sbatch_options(request, {}, "log", None)
 
 
 def test_the_plan_shows_it() -> None:
