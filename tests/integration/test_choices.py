@@ -238,7 +238,7 @@ def test_what_has_used_up_its_total_deadline_is_not_reopened(tmp_path):
     # when somebody wants to take it up an hour later
     clock.turn(timedelta(hours=1))
     # then
-    with pytest.raises(LineageError, match="total deadline.*supersede"):
+    with pytest.raises(LineageError, match=r"total deadline.*supersede"):
         choices.reopen(record, who="ada")
     assert record.refresh().finished is not None
     # and while there was time left, nothing spoke against it

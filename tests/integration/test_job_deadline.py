@@ -48,6 +48,11 @@ def terms(left: float, margin: float) -> DeadlineTerms:
     return DeadlineTerms(BUDGET, timedelta(seconds=margin), 0.0, opened_at)
 
 
+def end_of(deadline: DeadlineTerms) -> float:
+    assert deadline.opened_at is not None
+    return deadline.opened_at + deadline.budget.total_seconds()
+
+
 def test_a_program_that_hears_nothing_is_noticed_terminated_and_killed_in_time(job: Any) -> None:
     # given 12 seconds, and a program with a child of its own session that ignores what it is told
     deadline = terms(12, 6.5)
@@ -57,7 +62,7 @@ def test_a_program_that_hears_nothing_is_noticed_terminated_and_killed_in_time(j
     # then it got the notice, SIGTERM and SIGKILL, in that order, and nothing is left
     shown = ended.stdout.decode()
     assert ended.returncode == 193
-    ends_at = deadline.opened_at + BUDGET.total_seconds()
+    ends_at = end_of(deadline)
     assert f"deadline {int(ends_at)}\n" in shown
     places = [
         shown.index(each) for each in (f"got {signal.SIGUSR1:d}", f"got {signal.SIGTERM:d}", "killing", "exit 193")
@@ -92,7 +97,7 @@ def test_a_later_submission_cannot_move_it(job: Any) -> None:
     # when another one says that the job was opened later
     ended = job.python("import os; print('at', os.environ['DISPATCH_DEADLINE'])", number=2, deadline=terms(3600, 60))
     # then
-    assert f"at {int(first.opened_at + 3600)}\n".encode() in ended.stdout
+    assert f"at {int(end_of(first))}\n".encode() in ended.stdout
     # and one with another budget is refused
     other = DeadlineTerms(timedelta(hours=2), timedelta(minutes=1))
     refused = job.python("pass", number=3, deadline=other)
