@@ -18,6 +18,7 @@
     ├── UnusableCheckpoint     191   saves are published and none is whole
     ├── IdentityChanged        192   the save belongs to a different run, or this execution would become one
     │   └── IdentityUnknown          a field of the identity cannot be told
+    ├── DeadlinePassed         193   the total deadline has passed, or is too near to start anything
     ├── Unpublishable          194   a save cannot be published
     │   └── Barred                   its files failed to reach the disk once
     ├── SchedulerError               the scheduler's answer cannot be used; nothing is known
@@ -118,6 +119,12 @@ class IdentityChanged(DispatchError):
     """What makes the run this run differs between the save or lineage and this execution."""
 
     exit_code = 192
+
+
+class DeadlinePassed(DispatchError):
+    """The total deadline of the generation has passed, or is so near that nothing is started any more."""
+
+    exit_code = 193
 
 
 class IdentityUnknown(IdentityChanged):

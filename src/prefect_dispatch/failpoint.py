@@ -67,6 +67,8 @@ class Failpoint(enum.Enum):
     """The claim of an epoch."""
     IDENTITY = "identity"
     """What the first execution of a generation found of its identity, where nobody knew it before."""
+    DEADLINE = "deadline"
+    """The total deadline, which the first execution of a generation writes down."""
     EXEC_FOLDER = "exec-folder"
     """The folder of the program's own."""
     STARTED = "started"

@@ -8,10 +8,12 @@ import time
 import pytest
 
 from prefect_dispatch.errors import Absent, RootAbsent, StoreError, StoreUnreachable, UnknownFormat, UnusableCheckpoint
+from prefect_dispatch.format.deadline import TotalDeadline
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores import posix_copy
+from prefect_dispatch.stores.deadline import agree_on_deadline
 from prefect_dispatch.stores.identity_reference import agree_on_reference
 from prefect_dispatch.stores.layout import HOMES, STANDING
 from prefect_dispatch.stores.lineage_root import LineageRoot
@@ -86,6 +88,7 @@ ASKED = {
     "pub": lambda root: root.latest(),
     "pruned": lambda root: root.latest(),
     "done": lambda root: root.completions(),
+    "deadline": lambda root: agree_on_deadline(root.store, TotalDeadline("digits", 0, ATTEMPT, 1.0, 60.0, {})),
     "identity": lambda root: agree_on_reference(root.store, 0, ATTEMPT, {"seed": "1"}),
 }
 """What would be decided wrongly, were the ledger taken for empty."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -25,7 +26,10 @@ from prefect_dispatch.model.steps import Done, Finish, Submit
 from prefect_dispatch.supervisor import choices
 from prefect_dispatch.supervisor.assemble import root_view_of
 from prefect_dispatch.supervisor.named_save import require_published
+from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.testing.manual_clock import ManualClock
+from prefect_dispatch.testing.plain_opening import plain_opening
 from support.held_lineage import HeldLineage
 
 NAME = Publication(Epoch(0, 1, 0), 40, f"exec/{'a' * 16}-0/step-40").name
@@ -220,3 +224,23 @@ def test_who_dies_between_reopening_and_hold_leaves_the_hold_to_the_next_one(hel
     record = finish(held, Outcome.HOLD_EXPIRED)
     record.append(Reopened(who="ada"))
     assert isinstance(held.step(record).fact, HoldOpened)
+
+
+def test_what_has_used_up_its_total_deadline_is_not_reopened(tmp_path):
+    # given a job that was stopped half an hour before its deadline
+    clock = ManualClock()
+    record = open_record(str(tmp_path), "digits", clock)
+    record.id()
+    opening = plain_opening(root_visible=True, deadline={"budget": "1h", "count_queue": True})
+    record.append(opening.model_copy(update={"root": str(tmp_path), "record_root": str(tmp_path)}))
+    clock.turn(timedelta(minutes=30))
+    record.append(Finished(outcome=Outcome.STOPPED))
+    # when somebody wants to take it up an hour later
+    clock.turn(timedelta(hours=1))
+    # then
+    with pytest.raises(LineageError, match=r"total deadline.*supersede"):
+        choices.reopen(record, who="ada")
+    assert record.refresh().finished is not None
+    # and while there was time left, nothing spoke against it
+    clock.step(-timedelta(hours=1))
+    assert choices.reopen(record, who="ada").hold is not None

@@ -95,7 +95,7 @@ BAD_JOBS = [
     ({"scheduler": {"type": "local", "slots": 0}}, "slots", "1"),
     ({"scheduler": {"type": "local", "state_folder": "job.yaml"}}, "state_folder", "is not a folder"),
     ({"scheduler": {"type": "local", "state_folder": "job.yaml/state"}}, "job.yaml/state", "name another one"),
-    ({"deadline": {"budget": "8h"}}, "deadline", "this version does not have"),
+    ({"deadline": {"budget": "8h"}, "scheduler": {"type": "local", "max_deadline": "4h"}}, "deadline.budget", "4h"),
     ({"secrets": {"KEY": "secret/key"}}, "secrets", "this version does not have"),
     ({"identity": {"code": "git:."}}, "identity.code git:.", "not a git repository"),
     ({"identity": {"x": "file:not there"}}, "identity.x file:not there", "No such file or directory"),

@@ -147,7 +147,9 @@ WAYS_OUT = [
     ("identity: {x: .nan}", "identity.x nan is not a finite number; write it in quotes"),
     ("5: 6", "5: this name is not text; write it in quotes"),
     # Parts of later versions, by name.
-    ("deadline: {budget: 8h}", "deadline: this version does not have a total deadline; take 'deadline' out"),
+    ("deadline: {margin: 2min}", "field 'deadline.budget' is missing"),
+    ("deadline: {budget: 60s}", "deadline: budget 60s is not longer than the margin of 120s"),
+    ("deadline: {budget: 8h, margin: 4s}", "deadline: margin 4s is too short: SIGTERM comes at 5s"),
     ("secrets: {A: secret/b}", "secrets: this version does not have secrets; take 'secrets' out"),
     ("secrets: {}", "secrets: this version does not have secrets"),
     ("script: train.sbatch", "script: only a job's file can name a batch script, which lies beside it; write command"),

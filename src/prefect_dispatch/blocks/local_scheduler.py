@@ -36,6 +36,9 @@ class LocalScheduler(Block):
         default=timedelta(minutes=10),
         description="How long the processes of a job may live on after the scheduler has said that it ended.",
     )
+    max_deadline: timedelta | None = Field(
+        default=None, description="The longest total deadline that a job may have; any where left empty."
+    )
     state_folder: str | None = Field(
         default=None,
         description="Where the queue is; who shares it shares the slots. A folder of the user's where left empty.",
@@ -49,6 +52,8 @@ class LocalScheduler(Block):
     def settings(self) -> dict[str, Any]:
         """The scheduler's settings as a record carries them, places made absolute."""
         own: dict[str, Any] = {"type": "local", "slots": self.slots, "linger": self.linger}
+        if self.max_deadline is not None:
+            own["max_deadline"] = self.max_deadline
         if self.state_folder is not None:
             own["state_folder"] = self.state_folder
         if self.helper is not None:

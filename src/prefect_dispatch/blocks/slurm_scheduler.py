@@ -76,6 +76,9 @@ class SlurmScheduler(Block):
     history: timedelta = Field(
         default=timedelta(days=30), description="How far back the accounting is asked for a job that was lost."
     )
+    max_deadline: timedelta | None = Field(
+        default=None, description="The longest total deadline that a job may have; any where left empty."
+    )
     accounting: bool = Field(default=True, description="False where the site has no accounting (sacct).")
 
     @model_validator(mode="after")

@@ -46,6 +46,7 @@ class Contract:
         resume_step: its step; None at a start from scratch.
         resume_state: the program's own state string of that save, else empty.
         workplace: where this execution's saves lie on its machine, absolute; empty where the root is a folder.
+        deadline: when the total deadline passes, in seconds since 1970; None where there is none.
     """
 
     lineage: str
@@ -57,6 +58,7 @@ class Contract:
     resume_step: Optional[int] = None
     resume_state: str = ""
     workplace: str = ""
+    deadline: Optional[float] = None
 
     def environment(self, inherited: Mapping[str, str]) -> Dict[str, str]:
         """The program's environment: what was inherited, less ``DISPATCH_*`` but for ``PATIENCE``, plus the contract.
@@ -81,6 +83,6 @@ class Contract:
             RESUME_FROM: self.resume_from or "",
             RESUME_STEP: "" if self.resume_step is None else str(self.resume_step),
             RESUME_STATE: self.resume_state,
-            DEADLINE: "",
+            DEADLINE: "" if self.deadline is None else str(int(self.deadline)),
             WORKPLACE: self.workplace,
         }

@@ -56,6 +56,8 @@ class ExitReason(enum.Enum):
     """The program said ``openjd_fail``."""
     SAVES = "saves"
     """The program's saves could not be published."""
+    DEADLINE = "deadline"
+    """The total deadline ended the program: it was asked to save, and ended or was killed."""
     GUARDIAN_LOST = "guardian_lost"
     """The guardian was killed; what was left of the program was killed too, and its own exit is not known."""
 

@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Optional
 
+    from prefect_dispatch.format.deadline import DeadlineTerms
+
 SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT")
 """The signals that a notice may be, without their SIG."""
 
@@ -75,6 +77,7 @@ class Submission:
         workplace: the folder of all workplaces on the job's machines, where the root is a URL; empty for the machine's
             own choice.
         record_root: where the helper's last word goes too, where the root is out of the supervisor's reach; else empty.
+        deadline: how long the generation may take in all; None for as long as it takes.
     """
 
     lineage: str
@@ -95,6 +98,7 @@ class Submission:
     identity_from: Optional[Mapping[str, str]] = None
     workplace: str = ""
     record_root: str = ""
+    deadline: Optional[DeadlineTerms] = None
 
     def check_restart(self, restart: int) -> None:
         """Refuse a restart that a scheduler made by itself, where nobody has said that the old processes are gone.
@@ -120,9 +124,11 @@ class Submission:
     def encode(self) -> bytes:
         """Write it as the wrapper reads it."""
         shared = {"shared_checkpoint": True} if self.shared_checkpoint else {}
+        deadline = {"deadline": self.deadline.encode()} if self.deadline is not None else {}
         return encode(
             {
                 **shared,
+                **deadline,
                 "format": FORMAT,
                 "lineage": self.lineage,
                 "record": self.record,
@@ -199,6 +205,7 @@ class Submission:
             _providers(document, what) if document.get("identity_from") else None,
             others["workplace"],
             others["record_root"],
+            _deadline(document, what) if document.get("deadline") is not None else None,
         )
 
 
@@ -223,6 +230,7 @@ _KNOWN = {
     "shared_checkpoint",
     "workplace",
     "record_root",
+    "deadline",
 }
 
 
@@ -235,6 +243,13 @@ def _providers(document: Mapping[str, Any], what: str) -> Dict[str, str]:
         if Provider.parse(text) is None:
             raise UsageError(f"identity_from.{name} {text!r} is no provider; use file:PATH, git:PATH or env:NAME")
     return providers
+
+
+def _deadline(document: Mapping[str, Any], what: str) -> DeadlineTerms:
+    """The total deadline. Few jobs have one, so what reads it is not loaded before."""
+    from prefect_dispatch.format.deadline import DeadlineTerms
+
+    return DeadlineTerms.decode(field(document, "deadline", dict, what), what)
 
 
 def _check_place(name: str, place: str, may_be_url: bool = True) -> None:

@@ -46,6 +46,8 @@ class Clerk:
         alarm: called, in any thread, when :attr:`problem` gets its value.
 
     Attributes:
+        clock: what stamps the journal's entries, in seconds since 1970; where there is a total deadline, the clock that
+            it goes by, so that a later execution finds what time it was.
         problem: why the saves cannot be published; None while they can.
         failure: the program's own word that it has failed; None while it has not said so.
     """
@@ -59,6 +61,7 @@ class Clerk:
         scan_timeout: timedelta,
         alarm: Callable[[], None],
     ) -> None:
+        self.clock: Callable[[], float] = time.time
         self.problem: Optional[str] = None
         self.failure: Optional[str] = None
         self._saving = saving
@@ -107,7 +110,7 @@ class Clerk:
     def note(self, kind: JournalKind, **fields: Any) -> None:
         """Have an entry written into the journal. Returns at once."""
         with self._changed:
-            self._notes.append((kind, {"at": time.time(), **fields}))
+            self._notes.append((kind, {"at": self.clock(), **fields}))
             self._changed.notify()
 
     def check_scan(self) -> None:
@@ -137,7 +140,7 @@ class Clerk:
                 return
 
     def write(self, kind: JournalKind, **fields: Any) -> None:
-        """Write an entry into the journal now, stamped with the host's clock in seconds since 1970.
+        """Write an entry into the journal now, stamped with :attr:`clock` in seconds since 1970.
 
         A journal that cannot be written is told, and stops nothing.
         """
@@ -149,7 +152,7 @@ class Clerk:
         self._write(JournalKind.EXIT, note.fields(), tries=_LAST_ENTRY_TRIES)
 
     def _write(self, kind: JournalKind, fields: Dict[str, Any], tries: int) -> None:
-        entry = {"at": time.time(), **fields}
+        entry = {"at": self.clock(), **fields}
         for left in reversed(range(tries)):
             try:
                 self._journal.append(kind.value, **entry)

@@ -218,16 +218,16 @@ def _execute(command: Sequence[str], environment: Dict[str, str]) -> NoReturn:
     """
     name = command[0]
     path = environment.get("PATH", os.defpath)
-    refused: Optional[OSError] = None
+    error: Optional[OSError] = None
     reach("program-exec")
     for folder in [""] if os.path.dirname(name) else path.split(os.pathsep):
         try:
             os.execve(os.path.join(folder, name), list(command), environment)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            missing = error
-        except OSError as error:
-            refused = refused or error
-    raise refused or missing
+        except OSError as refusal:
+            # A file that is there and is refused tells more than the folders that do not have it.
+            if error is None or isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                error = refusal
+    raise error or FileNotFoundError(name)
 
 
 def _describe(error: Exception) -> str:

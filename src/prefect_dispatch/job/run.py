@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import time
+from datetime import timedelta
 
 from prefect_dispatch.errors import DispatchError
 from prefect_dispatch.format.contract import Contract
@@ -32,6 +33,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Optional, Sequence, Union
 
+    from prefect_dispatch.job.deadline import Deadline
     from prefect_dispatch.job.transfers import Transfers
     from prefect_dispatch.stores.transfer import Transfer
 
@@ -108,6 +110,9 @@ class _Run:
         self._starting = False
         self._noticed = False
         self._killed_by_us = False
+        self._deadline: Optional[Deadline] = None
+        self._ended_by_deadline = False
+        self._terminated = False
         self._transfers: Optional[Transfers] = None
 
     def execute(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -137,6 +142,8 @@ class _Run:
         try:
             try:
                 contract = self._contract(self._begin(environment))
+                if self._deadline is not None:
+                    self._deadline.require_time()  # Once more: an import takes its time.
                 self._notices.program_starts()
                 inherited = self._assignment.inherited(environment)
                 _collect_garbage_from_now_on()
@@ -161,8 +168,12 @@ class _Run:
             root.enter(record, execution.lineage)
         else:
             root.prepare(record, execution.lineage)
-        root.claim(execution.epoch, execution.attempt, record, new_nonce())
-        details = {**execution.details(), **_surroundings(environment)}
+        claimed_at = self._look_at_deadline()
+        root.claim(execution.epoch, execution.attempt, record, new_nonce(), claimed_at)
+        details = {
+            **execution.details(),
+            **_surroundings(environment, time.time() if claimed_at is None else claimed_at),
+        }
         established = None
         if self._submission.identity_from:
             # Most jobs have no providers: only who has some pays for what asks them.
@@ -179,6 +190,8 @@ class _Run:
             self._tell_notes(established.notes)
             if established.fault is not None:
                 raise established.fault
+        if self._deadline is not None:
+            self._settle(self._deadline)
         pin = root.pin(execution.epoch, execution.attempt, execution.choice, execution.identity)
         for passed_over in pin.passed_over:
             self._relay.say(f"passed over {printable(str(passed_over))}")
@@ -190,6 +203,27 @@ class _Run:
             origin = pin.publication
             self._relay.say(f"resume {who} from step {origin.step} of {origin.epoch}: {printable(origin.path)}")
         return pin
+
+    def _look_at_deadline(self) -> Optional[float]:
+        """Set the clock that the total deadline goes by, before the claim; returns now, or None without a deadline."""
+        terms = self._submission.deadline
+        if terms is None:
+            return None
+        from prefect_dispatch.job.deadline import Deadline
+
+        self._deadline = Deadline(terms)
+        self._deadline.look(self._execution.root.store, self._submission.generation)
+        self._clerk.clock = self._deadline.now
+        return self._deadline.now()
+
+    def _settle(self, deadline: Deadline) -> None:
+        execution = self._execution
+        total = deadline.settle(
+            execution.root.store, execution.lineage, execution.epoch.generation, execution.attempt, execution.identity
+        )
+        deadline.require_time()
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(total.ends_at))
+        self._relay.say(f"total deadline {at}, in {describe_duration(timedelta(seconds=deadline.left()))}")
 
     def _tell_notes(self, notes: Sequence[str]) -> None:
         for note in notes:
@@ -208,6 +242,7 @@ class _Run:
             pin.step,
             pin.state,
             self._workplace,
+            None if self._deadline is None else self._deadline.ends_at,
         )
 
     def _see_to_end(self, program: Program) -> Ending:
@@ -218,8 +253,11 @@ class _Run:
         period = self._submission.notice.period.total_seconds()
         kill_at: Optional[float] = None
         unnoticed_since: Optional[float] = None
+        shortened = False
         while True:
             patience = _TICK if kill_at is None or self._killed_by_us else max(0.0, kill_at - time.monotonic())
+            if self._deadline is not None and not self._killed_by_us:
+                patience = min(patience, self._deadline.until_next())
             ready = {descriptor for descriptor, _ in poll.poll(1000 * min(_TICK, patience) + 1)}
             if self._notices.descriptor in ready:
                 self._notices.clear()
@@ -227,12 +265,21 @@ class _Run:
             self._clerk.check_scan()
             if kill_at is None and (self._notices.first is not None or self._clerk.problem is not None):
                 kill_at = now + period
-                self._give_notice(program)
-            elif kill_at is not None and now >= kill_at and not self._killed_by_us:
+                cause = self._clerk.problem if self._notices.first is None else f"{_name(self._notices.first)} received"
+                self._give_notice(program, cause, self._submission.notice.period)
+            elif self._ended_by_deadline and self._notices.first is not None and not shortened and kill_at is not None:
+                # Whoever takes the machine away waits no longer for a program that was asked already.
+                kill_at, shortened = min(kill_at, now + period), True
+            if self._deadline is not None and not self._killed_by_us:
+                kill_at = self._mind_deadline(program, self._deadline, kill_at, now)
+            if kill_at is not None and now >= kill_at and not self._killed_by_us:
                 self._killed_by_us = True
-                self._relay.say(
-                    f"the notice period is over after {describe_duration(self._submission.notice.period)}; killing"
-                )
+                if self._deadline is not None and self._deadline.left() <= 0:
+                    self._ended_by_deadline = True
+                    self._relay.say("the total deadline has passed; killing")
+                else:
+                    over = describe_duration(self._submission.notice.period)
+                    self._relay.say(f"the notice period is over after {over}; killing")
                 program.kill()
             if program.reports in ready:
                 ending = program.take_reports()
@@ -247,19 +294,35 @@ class _Run:
                 self._relay.say("the guardian does not answer; killing it and what it guards")
                 return program.end_without_guardian()
 
-    def _give_notice(self, program: Program) -> None:
+    def _mind_deadline(
+        self, program: Program, deadline: Deadline, kill_at: Optional[float], now: float
+    ) -> Optional[float]:
+        """Do what the total deadline asks for now; returns by when the program is to be gone."""
+        left = deadline.left()
+        if left > deadline.margin.total_seconds():
+            return kill_at
+        if kill_at is None:
+            self._ended_by_deadline = True
+            self._give_notice(program, "the total deadline is near", timedelta(seconds=max(0.0, left)))
+        if left <= deadline.terminate_at and not self._terminated:
+            self._ended_by_deadline = self._terminated = True
+            self._relay.say(f"the total deadline is in {max(0.0, left):.1f}s: SIGTERM to the program")
+            program.notify(signal.SIGTERM)
+        ends = now + max(0.0, left)
+        return ends if kill_at is None else min(kill_at, ends)
+
+    def _give_notice(self, program: Program, cause: Optional[str], period: timedelta) -> None:
         notice = self._submission.notice
         self._noticed = True
-        cause = self._clerk.problem if self._notices.first is None else f"{_name(self._notices.first)} received"
         self._relay.say(
-            f"notice: SIG{notice.signal} to the program, which has {describe_duration(notice.period)} "
+            f"notice: SIG{notice.signal} to the program, which has {describe_duration(period)} "
             f"to save and exit ({cause})"
         )
         self._clerk.note(
             JournalKind.NOTICE,
             signal=notice.signal,
             cause=cause,
-            period_seconds=notice.period.total_seconds(),
+            period_seconds=period.total_seconds(),
         )
         program.notify(getattr(signal, f"SIG{notice.signal}"))
 
@@ -280,7 +343,13 @@ class _Run:
         # A signal to all of a job's processes may reach the program first: what came until now counts.
         asked = self._notices.first is not None
         code, reason, why = program_exit_code(theirs), ExitReason.PROGRAM, ""
-        if self._clerk.problem is not None:
+        if self._ended_by_deadline:
+            code, reason = ExitCode.DEADLINE_PASSED.value, ExitReason.DEADLINE
+            unpublished = (
+                f", and its saves could not be published: {self._clerk.problem}" if self._clerk.problem else ""
+            )
+            why = f"; the total deadline ended it{unpublished}"
+        elif self._clerk.problem is not None:
             code, reason = ExitCode.UNPUBLISHABLE.value, ExitReason.SAVES
             why = f"; its saves could not be published: {self._clerk.problem}"
         elif self._killed_by_us:
@@ -358,14 +427,14 @@ def _collect_garbage_from_now_on() -> None:
         gc.enable()
 
 
-def _surroundings(environment: Mapping[str, str]) -> Dict[str, Any]:
+def _surroundings(environment: Mapping[str, str], now: float) -> Dict[str, Any]:
     """What a start notes of where it is. Of variables the names alone: a value may be a secret."""
     system = os.uname()
     names = [printable(name, _LONGEST_NAME) for name in sorted(environment)[:_MOST_NAMES]]
     return {
         "host": system.nodename,
         "pid": os.getpid(),
-        "started_at": time.time(),
+        "started_at": now,
         "environment": {
             "system": f"{system.sysname} {system.release} {system.machine}",
             "python": sys.version.split()[0],

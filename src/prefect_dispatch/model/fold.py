@@ -37,7 +37,7 @@ from prefect_dispatch.model.facts import (
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.state import Execution, Hold, Landing, LineageState, Parent, SubmissionState
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 """Raised when the same facts would fold to another state, so that older snapshots are not taken up."""
 
 
@@ -50,9 +50,10 @@ def fold(entries: Iterable[Entry], state: LineageState | None = None) -> Lineage
 
 
 def apply(state: LineageState, entry: Entry) -> LineageState:
-    """The state after one more entry. An entry that tells nothing new, or comes too late, changes only seq and at."""
+    """The state after one more entry. One that comes too late or tells nothing new changes seq, at and latest alone."""
     changed = _apply(state, entry)
-    return changed.model_copy(update={"seq": entry.seq, "at": entry.at})
+    latest = max(changed.latest, entry.at) if changed.latest is not None else entry.at
+    return changed.model_copy(update={"seq": entry.seq, "at": entry.at, "latest": latest})
 
 
 def _apply(state: LineageState, entry: Entry) -> LineageState:

@@ -12,7 +12,7 @@ from prefect_dispatch.format.durations import describe_duration
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
 from prefect_dispatch.model.recovery import SHARED_HOLD_FOR, Rule
-from prefect_dispatch.model.spec import JobSpec
+from prefect_dispatch.model.spec import DeadlineSpec, JobSpec
 
 
 class PlanRow(BaseModel):
@@ -133,6 +133,8 @@ def plan(
             f"no_progress: {spec.recovery.no_progress} counts every execution, with saves or without, "
             "since this supervisor cannot see the checkpoint root"
         )
+    if spec.deadline is not None:
+        notes.append(_deadline_note(spec.deadline, capabilities))
     if spec.resources.time_limit is not None and not capabilities.time_limit:
         notes.append(f"resources.time_limit is not enforced: {capabilities.scheduler} has no time limits")
     if capabilities.nodes is not None and spec.resources.nodes > capabilities.nodes:
@@ -147,6 +149,15 @@ def plan(
         count_every_execution=blind,
         notes=tuple(notes),
         identity=_identity_rows(spec, unseen or {}),
+    )
+
+
+def _deadline_note(deadline: DeadlineSpec, capabilities: Capabilities) -> str:
+    since = "its opening, the queue included" if deadline.count_queue else "the claim of its first execution"
+    limit = "and no time limit is longer than what is left" if capabilities.time_limit else "which its helper enforces"
+    return (
+        f"deadline: {describe_duration(deadline.budget)} from {since}, with queue, holds and imports, and never later; "
+        f"notice to save at {describe_duration(deadline.margin)} left, within which nothing is started, {limit}"
     )
 
 

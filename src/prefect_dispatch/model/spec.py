@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from prefect_dispatch.errors import SpecError, UsageError
+from prefect_dispatch.format.deadline import check_terms
 from prefect_dispatch.format.identity import Provider, literal_text
 from prefect_dispatch.format.printable import shorten
 from prefect_dispatch.format.saves import SaveKind, Saves
@@ -75,6 +76,25 @@ class Cancelation(_SpecPart):
         return None if self.mode == "terminate" else Notice(self.signal, self.notify_period)
 
 
+class DeadlineSpec(_SpecPart):
+    """How long a generation may take in all, from its first execution to its end."""
+
+    budget: Annotated[PositiveDuration, Field(description="How long it may take in all, such as 8h")]
+    margin: Annotated[
+        Duration, Field(description="How long before the end it is asked to save; within it nothing is started")
+    ] = timedelta(minutes=2)
+    count_queue: Annotated[
+        bool, Field(strict=True, description="Whether its time begins when it is opened, and not with its first start")
+    ] = False
+
+    @model_validator(mode="after")
+    def _leaves_time(self) -> Self:
+        wrong = check_terms(self.budget, self.margin)
+        if wrong:
+            raise ValueError(wrong)
+        return self
+
+
 def _read_saves(value: Any) -> Any:
     if isinstance(value, Saves):
         return value
@@ -120,7 +140,6 @@ IdentityValue = Text | int | float | bool
 _NOT_YET = {
     "openjd": "Open Job Description templates",
     "secrets": "secrets",
-    "deadline": "a total deadline",
 }
 _FIXED_FIELDS = ("cancelation",)
 """Fields of a spec that have one value only in this version."""
@@ -237,6 +256,9 @@ class JobSpec(_SpecPart):
     ] = Cancelation()
     recovery: Annotated[Recovery, Field(description="What to do after an execution has ended, by cause")] = Recovery()
     max_pending: Annotated[PositiveDuration | None, Field(description="Longest time in the scheduler's queue")] = None
+    deadline: Annotated[
+        DeadlineSpec | None, Field(description="How long it may take in all; as long as it takes where left out")
+    ] = None
     shared_checkpoint: Annotated[
         bool,
         Field(

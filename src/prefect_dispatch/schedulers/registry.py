@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from prefect_dispatch.errors import SpecError
-from prefect_dispatch.model.fields import Duration, Word
+from prefect_dispatch.format.durations import describe_duration
+from prefect_dispatch.model.fields import Duration, PositiveDuration, Word
 from prefect_dispatch.model.spec import JobSpec
 from prefect_dispatch.schedulers.cessation import CessationSignal
 from prefect_dispatch.schedulers.local import WRAPPER, LocalScheduler
@@ -36,6 +37,7 @@ class LocalSettings(BaseModel):
         type: ``local``.
         slots: how many jobs may run at a time.
         linger: how long the processes of a job may live on after the scheduler has said that it ended.
+        max_deadline: the longest total deadline that a job may have; any where left out.
         state_folder: where its queue is; who shares it shares the slots.
         helper: the command that is ``dispatch-job``, word by word; the running Python's own where left out.
     """
@@ -45,6 +47,7 @@ class LocalSettings(BaseModel):
     type: Literal["local"] = "local"
     slots: Annotated[int, Field(ge=1, le=10_000)] = 1
     linger: Duration = timedelta(minutes=10)
+    max_deadline: PositiveDuration | None = None
     state_folder: str = Field(default_factory=lambda: str(state_folder() / "local"))
     helper: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
 
@@ -118,6 +121,9 @@ def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> st
         spec: the job.
         workdir: where its program is to run, absolute.
     """
+    cap = describe_deadline_refusal(settings, spec)
+    if cap is not None:
+        return cap
     if settings.get("type") == "slurm":
         return describe_option_refusal(spec.resources)
     if settings.get("type") != "local":
@@ -127,6 +133,17 @@ def job_refusal(settings: Mapping[str, Any], spec: JobSpec, workdir: Path) -> st
         describe_folder_refusal(Path(LocalSettings.model_validate(settings).state_folder))
         or describe_resource_refusal(spec.resources)
         or describe_program_refusal(spec.command, spec.setup, workdir, path)
+    )
+
+
+def describe_deadline_refusal(settings: Mapping[str, Any], spec: JobSpec) -> str | None:
+    """Say what the site has against a job's total deadline; None where nothing."""
+    longest = _read(settings).max_deadline if settings.get("type") in KINDS else None
+    if longest is None or spec.deadline is None or spec.deadline.budget <= longest:
+        return None
+    return (
+        f"deadline.budget {describe_duration(spec.deadline.budget)} is longer than the {describe_duration(longest)} "
+        "that max_deadline of its scheduler allows; give less, or ask who runs the site"
     )
 
 

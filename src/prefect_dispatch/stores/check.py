@@ -15,11 +15,13 @@ from prefect_dispatch.format.names import split_attempt
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores.claim import Claim, parse_claim_name, read_claim
 from prefect_dispatch.stores.completions import read_completion
+from prefect_dispatch.stores.deadline import deadline_name, read_deadline
 from prefect_dispatch.stores.documents import read_document
 from prefect_dispatch.stores.identity_reference import read_reference, reference_name
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
     CLAIMS,
+    DEADLINE,
     DONE,
     EXEC,
     FORMAT_DOCUMENT,
@@ -119,6 +121,7 @@ class _Check:
                 Publication.parse(name, PRUNED)
         self._check_completions()
         self._check_references()
+        self._check_deadlines()
         self._check_publications()
         self._tell_the_rest()
         return self._found
@@ -224,6 +227,15 @@ class _Check:
                 if not (digits.isascii() and digits.isdigit() and reference_name(int(digits)) == name):
                     raise MalformedName(f"{place} is no generation's; find out who wrote it, then move it away")
                 read_reference(self._store, int(digits))
+
+    def _check_deadlines(self) -> None:
+        for name in self._names(DEADLINE):
+            place = f"{DEADLINE}/{name}"
+            with self._reporting(place):
+                digits = name[:20]
+                if not (digits.isascii() and digits.isdigit() and deadline_name(int(digits)) == name):
+                    raise MalformedName(f"{place} is no generation's; find out who wrote it, then move it away")
+                read_deadline(self._store, int(digits))
 
     def _check_publications(self) -> None:
         publications: List[Publication] = []

@@ -28,12 +28,14 @@ class Claim:
         attempt: whose it is.
         record: the record's id, or empty where it ran by hand.
         run: the random id of the wrapper that made it.
+        at: when, in seconds since 1970; None for a generation without a total deadline, which alone needs it.
     """
 
     epoch: Epoch
     attempt: str
     record: str
     run: str
+    at: Optional[float] = None
 
 
 def parse_claim_name(name: str) -> Epoch:
@@ -66,7 +68,12 @@ def read_claim(store: Store, epoch: Epoch) -> Claim:
         split_attempt(attempt)
     except MalformedName as error:
         raise MalformedDocument(f"{what}: {error}") from None
-    return Claim(epoch, attempt, field(document, "record", str, what), field(document, "run", str, what))
+    at = None
+    if "at" in document:
+        from prefect_dispatch.format.deadline import take_time
+
+        at = take_time(document, "at", what)
+    return Claim(epoch, attempt, field(document, "record", str, what), field(document, "run", str, what), at)
 
 
 def make_claim(store: Store, claim: Claim) -> None:
@@ -77,12 +84,11 @@ def make_claim(store: Store, claim: Claim) -> None:
             f"epoch {claim.epoch} of {store.location} comes too late: {later.attempt} of epoch {later.epoch} "
             "has started; leave the work to that one"
         )
+    fields = {"attempt": claim.attempt, "record": claim.record, "run": claim.run}
     reach("claim")
     try:
         create_once(
-            store.ledger(CLAIMS),
-            claim.epoch.digits,
-            {"attempt": claim.attempt, "record": claim.record, "run": claim.run},
+            store.ledger(CLAIMS), claim.epoch.digits, fields if claim.at is None else {**fields, "at": claim.at}
         )
     except Exists:
         held = read_claim(store, claim.epoch)

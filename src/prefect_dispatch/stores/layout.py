@@ -15,13 +15,14 @@ PRUNED = "pruned"
 CLAIMS = "claims"
 DONE = "done"
 IDENTITY = "identity"
+DEADLINE = "deadline"
 EXEC = "exec"
 META = "meta"
 TEMPORARY = "tmp"
 STARTED_DOCUMENT = "started.json"
 RESUME_DOCUMENT = "resume.json"
 REPORTS = "reports"
-STANDING = (CLAIMS, PUBLICATIONS, PRUNED, DONE, IDENTITY)
+STANDING = (CLAIMS, PUBLICATIONS, PRUNED, DONE, IDENTITY, DEADLINE)
 """The ledgers whose emptiness decides something. They are made with the root: where one is not there, it is away."""
 HOMES = (EXEC, META)
 """Where the folders of executions lie. They are made with the root too; what is in them may have been removed."""
@@ -29,7 +30,7 @@ RECORD = "record"
 KNOWN_FOLDERS = frozenset(
     {
         *STANDING,
-        *(EXEC, META, TEMPORARY, "deadline", "metrics"),
+        *(EXEC, META, TEMPORARY, "metrics"),
         *(RECORD, "fold", REPORTS),
     }
 )

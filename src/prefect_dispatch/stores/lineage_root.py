@@ -128,7 +128,7 @@ class LineageRoot:
         except (Absent, RootAbsent):
             return ""
 
-    def claim(self, epoch: Epoch, attempt: str, record: str, run: str) -> None:
+    def claim(self, epoch: Epoch, attempt: str, record: str, run: str, at: Optional[float] = None) -> None:
         """Claim an epoch for one execution. Not idempotent: one wrapper claims once.
 
         Args:
@@ -136,6 +136,7 @@ class LineageRoot:
             attempt: its attempt.
             record: the record's id, or empty for a run by hand.
             run: a random id of the wrapper that claims.
+            at: when, in seconds since 1970, where the generation has a total deadline.
 
         Raises:
             DuplicateExecution: the epoch is claimed, or a later epoch's execution has started. Nothing was changed.
@@ -143,7 +144,7 @@ class LineageRoot:
             MalformedDocument: a claim or the other's ``started.json`` is not a document.
         """
         split_attempt(attempt)
-        make_claim(self.store, Claim(epoch, attempt, record, run))
+        make_claim(self.store, Claim(epoch, attempt, record, run, at))
 
     def start(
         self, epoch: Epoch, attempt: str, details: Mapping[str, Any], identity: Optional[Mapping[str, str]] = None

@@ -29,6 +29,7 @@ _WHY = {
     ExitReason.KILLED: "it was killed when its notice period was over",
     ExitReason.FAIL: "the program said that it has failed",
     ExitReason.SAVES: "its saves could not be published",
+    ExitReason.DEADLINE: "its total deadline ended it",
     ExitReason.GUARDIAN_LOST: "its guardian was killed",
     ExitReason.REFUSED: "the helper did not start the program",
 }

@@ -6,6 +6,7 @@ import contextlib
 
 from prefect_dispatch.errors import Exists, LineageError
 from prefect_dispatch.model.capabilities import Capabilities
+from prefect_dispatch.model.deadline import is_over
 from prefect_dispatch.model.facts import (
     HoldLifted,
     HoldOpened,
@@ -120,7 +121,8 @@ def reopen(record: Record, *, who: str, note: str = "") -> LineageState:
         note: why, for the record.
 
     Raises:
-        LineageError: it is open, or it ended in a way after which nothing is left to be done.
+        LineageError: it is open, or it ended in a way after which nothing is left to be done, or its total deadline
+            leaves no time to.
     """
     while True:
         state = record.refresh()
@@ -133,6 +135,11 @@ def reopen(record: Record, *, who: str, note: str = "") -> LineageState:
             raise LineageError(
                 f"lineage {record.lineage!r} is finished ({state.finished.outcome}), which cannot be reopened; "
                 "have a new run supersede it, or give that one a lineage name of its own"
+            )
+        if is_over(state, record.now()):
+            raise LineageError(
+                f"lineage {record.lineage!r} has used up the time of its total deadline, which nothing moves; "
+                "have a new run supersede it, which has a deadline of its own"
             )
         try:
             reopened = record.append(Reopened(who=who, after=state.finished.outcome, note=note))

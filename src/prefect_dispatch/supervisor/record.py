@@ -7,6 +7,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Iterator
+from datetime import datetime
 
 from pydantic import ValidationError
 
@@ -75,6 +76,10 @@ class Record:
     def last(self) -> LineageState | None:
         """What the last reading or append came to; None before the first."""
         return self._state
+
+    def now(self) -> datetime:
+        """The time with which a fact would be stamped."""
+        return self._clock.now()
 
     @property
     def known(self) -> LineageState:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.submission import Notice, RestartSource, Submission
+from prefect_dispatch.model.deadline import limited, terms_of, time_left
 from prefect_dispatch.model.facts import Opened
-from prefect_dispatch.model.state import SubmissionState
+from prefect_dispatch.model.state import LineageState, SubmissionState
 from prefect_dispatch.model.submission_request import SubmissionRequest
 from prefect_dispatch.stores.opening import is_url
 from prefect_dispatch.stores.s3_accesses import variables_for
@@ -31,10 +32,20 @@ def request_of(
     submission: SubmissionState,
     secrets: Mapping[str, str],
     in_time: Callable[[], bool],
+    state: LineageState | None = None,
 ) -> SubmissionRequest:
     """Everything that a scheduler needs for one submission, and whether it may still be made.
 
     All of it comes from facts, but for the secrets.
+
+    Args:
+        lineage: its name.
+        record_id: the id of its record.
+        opened: what its generation was opened with.
+        submission: which one.
+        secrets: what opens its root.
+        in_time: whether it may still be made.
+        state: the state with that submission; what a total deadline leaves is told by it.
     """
     spec = opened.spec
     document = Submission(
@@ -55,6 +66,7 @@ def request_of(
         identity_from=spec.identity_providers() or None,
         workplace=spec.workplace or "",
         record_root=opened.record_root if opened.record_root != opened.root else "",
+        deadline=None if state is None else terms_of(state),
     )
     return SubmissionRequest(
         document=document,
@@ -62,7 +74,7 @@ def request_of(
         setup=spec.setup,
         workdir=Path(opened.workdir),
         environment=spec.environment,
-        resources=spec.resources,
+        resources=spec.resources if state is None else limited(spec.resources, time_left(state, submission.at)),
         restarts_allowed=submission.restarts_allowed,
         log=None if spec.log == "auto" else Path(opened.workdir) / spec.log,
         secrets=secrets,

@@ -67,6 +67,7 @@ class Submitter:
             submission,
             secrets,
             lambda: self._access.clock.monotonic() < give_up,
+            after,
         )
         reach("submit")
         # As late as can be; and what stands still behind it, is seen once it goes on.

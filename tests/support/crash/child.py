@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect_dispatch import failpoints
+from prefect_dispatch.format.deadline import DeadlineTerms
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.facts import CarriedBy, StopRequested
 from prefect_dispatch.model.job import ResolvedJob
@@ -92,7 +93,8 @@ class QuickLocal(LocalScheduler):
         # The program is not told what begins with DISPATCH_, and this one hands it to the command that it calls.
         armed.update({f"PROGRAMS_{name}": value for name, value in armed.items()})
         # As where no supervisor can tell: the first execution notes what it finds.
-        document = replace(request.document, identity_from={"place": f"env:{MARK}"})
+        deadline = DeadlineTerms(timedelta(days=1), timedelta(seconds=5))
+        document = replace(request.document, identity_from={"place": f"env:{MARK}"}, deadline=deadline)
         return await super().submit(replace(request, document=document, environment={**request.environment, **armed}))
 
 

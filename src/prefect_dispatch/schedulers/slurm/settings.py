@@ -40,6 +40,7 @@ class SlurmSettings(BaseModel):
         landing_bound: how long after an ``sbatch`` that gave no answer its job may still turn up.
         restart_bound: how long after an end Slurm's own restart is waited for.
         history: how far back the accounting is asked.
+        max_deadline: the longest total deadline that a job may have; any where left out.
         accounting: false where the site has none.
     """
 
@@ -62,6 +63,7 @@ class SlurmSettings(BaseModel):
     landing_bound: Duration = timedelta(minutes=2)
     restart_bound: Duration = timedelta(minutes=2)
     history: Annotated[Duration, Field(ge=timedelta(days=1))] = timedelta(days=30)
+    max_deadline: PositiveDuration | None = None
     accounting: bool = True
 
     @field_validator("warning_signal")
