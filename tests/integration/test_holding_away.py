@@ -1,4 +1,4 @@
-"""A run that waits for a person, and a record that goes away in the middle of it: it is waited for, and nothing is lost."""
+"""A run that waits for a person, and a record that goes away meanwhile: it is waited for, and nothing is lost."""
 
 from __future__ import annotations
 
