@@ -13,7 +13,7 @@ from prefect.client.orchestration import get_client
 
 from prefect_dispatch.blocks import CheckpointStore, LocalScheduler
 from support.browser import Person, field_of, opened, why_not
-from support.deployed import DEPLOYMENT, WORKING, patiently
+from support.deployed import DEPLOYMENT, POOL, WORKING, patiently
 
 pytestmark = pytest.mark.timeout(1200)
 MODAL = "//*[contains(concat(' ', @class, ' '), ' p-modal ')]"
@@ -98,7 +98,7 @@ def test_a_job_is_started_from_the_form_and_its_history_is_seen(operator, deploy
     person.open(f"/runs/flow-run/{run}")
     person.see(f"supervise-{operator.lineage}", "Completed", f"lineage:{operator.lineage}")
     # Prefect draws what is in the window, and only that.
-    person.make_high(2000)
+    person.resize(height=2000)
     person.press("Artifacts")
     person.see(f"plan-{operator.lineage}", f"execution-{operator.lineage}", f"timeline-{operator.lineage}")
     (plan,) = operator.artifacts(run)[f"plan-{operator.lineage}"]
@@ -111,6 +111,7 @@ def test_a_job_is_started_from_the_form_and_its_history_is_seen(operator, deploy
     person.see("g0n2r0", "completed", "loss 0.", "trained")
     timeline = operator.artifacts(run)[f"timeline-{operator.lineage}"][-1]
     person.open(f"/artifacts/artifact/{timeline.id}")
+    person.resize(width=1600)
     picture = person.find("//img[starts-with(@src, 'data:image/svg+xml')]")
     assert picture.size["width"] > 300
     person.picture("timeline", of="//img[starts-with(@src, 'data:image/svg+xml')]")
@@ -123,10 +124,11 @@ def test_a_held_run_is_found_read_and_resumed_with_its_form(operator, deployed, 
     operator.release()
     # when a person looks for what waits, by the tag alone
     person.open("/runs?tag=held")
-    person.see("digits: held, failed", "lineage:digits", "Suspended")
+    person.see("digits: held, failed", "lineage:digits", "Suspended", POOL)
+    person.find("//*[normalize-space()='supervise']")
     person.picture("held-list")
     person.press("digits: held, failed")
-    person.make_high(1200)
+    person.resize(height=1400)
     person.see("Resume", "Suspended")
     person.press("Resume")
     # then the form says why

@@ -31,14 +31,19 @@ OPTIONS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
-    "--force-prefers-reduced-motion",
     "--lang=en",
 )
 _AT_REST = """
 return document.readyState === "complete" && document.fonts.status === "loaded"
     && [...document.images].every((each) => each.complete)
-    && document.getAnimations().every(
-        (each) => each.playState !== "running" || each.effect.getComputedTiming().endTime === Infinity)
+"""
+# Prefect's pages pulse and blur. Each frame of that is painted by the processor, all the time.
+_STILL = """
+document.addEventListener("DOMContentLoaded", () => {
+    const still = document.createElement("style");
+    still.textContent = "* {animation: none !important; transition: none !important; backdrop-filter: none !important}";
+    document.head.append(still);
+});
 """
 WIDTH, HEIGHT = 1280, 1000
 PATIENCE = 200.0
@@ -77,6 +82,7 @@ def opened(profile: Path) -> Iterator[Any]:
     driver = webdriver.Chrome(options=options, service=Service(found[1]))
     driver.set_page_load_timeout(_CALL_SECONDS)
     driver.set_script_timeout(_CALL_SECONDS)
+    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _STILL})
     driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
     try:
         yield driver
@@ -100,15 +106,15 @@ class Person:
         """Go to a page."""
 
         def attempt() -> bool:
-            self.make_high(HEIGHT)
+            self.resize()
             self._driver.get(f"{self._ui}{path}")
             return True
 
         self._until(attempt, f"the page {path}")
 
-    def make_high(self, height: int) -> None:
-        """Give the window another height."""
-        self._driver.set_window_size(WIDTH, height)
+    def resize(self, width: int = WIDTH, height: int = HEIGHT) -> None:
+        """Give the window another size, until another page is opened."""
+        self._driver.set_window_size(width, height)
 
     def see(self, *texts: str) -> str:
         """Wait until the page shows texts. Returns all that it shows."""
@@ -174,7 +180,7 @@ class Person:
         folder = os.environ.get(PICTURES)
         if not folder:
             return
-        self._until(lambda: self._driver.execute_script(_AT_REST), "all is loaded, and what moves has come to rest")
+        self._until(lambda: self._driver.execute_script(_AT_REST), "all is loaded")
         place = str(Path(folder) / f"{name}.png")
         seen = self.find(of) if of else self._driver
         assert seen.screenshot(place) if of else seen.save_screenshot(place)
