@@ -154,20 +154,20 @@ def test_a_run_is_suspended_resumed_and_cancelled_by_its_buttons(operator, deplo
     person.see("Running")
     # when its run is suspended
     person.press("Suspend")
-    person.press("Suspend", within=MODAL)
+    person.press("Submit", within=MODAL)
     # then the job saves, exits and is held
     patiently(lambda: operator.state().hold is not None, "the hold that a suspension leads to")
     assert [each.step for each in operator.publications()] == [7]
     patiently(lambda: "held" in deployed.run(run).tags, "the tag of held runs")
     # when it is resumed, it goes on from that save
     person.press("Resume")
-    person.press("Resume", within=MODAL)
+    person.press("Submit", within=MODAL)
     patiently(lambda: (operator.folder / "begun-7").exists(), "the program, from its save")
     # and cancelled, it is stopped
     person.open(f"/runs/flow-run/{run}")
     person.see("Running")
     person.press("Cancel")
-    person.press("Cancel", within=MODAL)
+    person.press("Confirm", within=MODAL)
     assert deployed.reaches(run, "Cancelled", "Stopped").state.type == "CANCELLED"
     patiently(lambda: operator.state().finished is not None, "the end of the job")
     assert operator.state().finished.outcome == "stopped"
