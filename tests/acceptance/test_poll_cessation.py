@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 from prefect.client.orchestration import get_client
@@ -91,11 +90,7 @@ def test_a_run_that_was_killed_before_it_had_a_form_is_woken_and_asks_again(oper
 
     async def settle() -> list[str]:
         async with get_client() as client:
-            done = await waiting.settle(client, lambda lineage: [operator.record()], troubles)
-        # The sockets of clients that are closed by now are closed in the loop's next rounds.
-        for _ in range(5):
-            await asyncio.sleep(0)
-        return done
+            return await waiting.settle(client, lambda lineage: [operator.record()], troubles)
 
     # when
     told = operator.ask(settle)

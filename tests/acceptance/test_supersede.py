@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prefect_dispatch.cli.job_file import resolve_job
+from prefect_dispatch.cli.submit import supervise_apart
 from prefect_dispatch.supervisor import choices
 from prefect_dispatch.supervisor.assemble import plan_of
 from prefect_dispatch.supervisor.opening import open_lineage
@@ -87,25 +88,28 @@ def test_a_held_run_of_a_deployment_is_superseded_by_another_one_once(operator, 
     assert deployed.reaches(new, "Superseded").state.type == "CANCELLED"
     assert operator.state().generation == 2
     # and a retry of either changes nothing
-    for run in (new, last):
-        deployed.ask("POST", f"/flow_runs/{run}/set_state", state={"type": "SCHEDULED", "name": "AwaitingRetry"})
+    counted = {run: deployed.run(run).run_count for run in (new, last)}
+    for run in counted:
+        again = {"type": "SCHEDULED", "name": "AwaitingRetry"}
+        assert deployed.ask("POST", f"/flow_runs/{run}/set_state", state=again)["status"] == "ACCEPT"
+        patiently(lambda run=run: deployed.run(run).run_count > counted[run], "the retry")
     assert deployed.reaches(last, "Completed", "Failed").state.type == "COMPLETED"
     assert deployed.reaches(new, "Superseded", "Failed").state.name == "Superseded"
     assert len(operator.facts("opened")) == 3
 
 
-def test_a_job_that_was_stopped_while_its_process_began_does_not_begin_again(operator):
+def test_a_job_that_was_stopped_while_its_process_began_does_not_begin_again(operator, monkeypatch):
     # given a job that may be begun again, opened by a command, and stopped before the command's process carries it
     job = resolve_job(operator.write_job(SAVES_AND_WAITS, on_finished="supersede"))
-    open_lineage(operator.record(), job, plan_of(job))
+    generation = open_lineage(operator.record(), job, plan_of(job)).generation
     assert operator.run("stop", "digits").returncode == 0
     # when that process comes
-    copy = operator.folder / "copy.yaml"
-    copy.write_text(operator.job_file.read_text())
-    record = operator.record().id()
-    done = operator.run("submit", str(copy), "--wait", "--copy-for", record, "--generation", "0")
+    for name, value in operator.environment().items():
+        monkeypatch.setenv(name, value)
+    told = supervise_apart(job, operator.record(), generation)
     # then the job stays stopped, and that is told
-    assert done.returncode == 1
-    assert "lineage digits stopped" in done.stdout, done.stdout + done.stderr
+    (log,) = (operator.folder / "own-state" / "supervisors").glob("*.log")
+    assert told == 1
+    assert "lineage digits stopped" in log.read_text()
     assert [fact.kind for fact in operator.facts("opened")] == ["opened"]
     assert operator.objects() == []

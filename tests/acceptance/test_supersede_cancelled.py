@@ -7,17 +7,21 @@ import signal
 
 from support.deployed import WORKING, patiently, processes_of, reconcile
 
+# Tells of which generation it is, before anything else.
+TELLS = (
+    "import os, pathlib\npathlib.Path(f\"generation-{int(os.environ['DISPATCH_EPOCH']) // 10**12}\").touch()\n"
+    + WORKING
+)
+
 
 def superseded(operator, deployed) -> tuple[str, str]:
     """A job that runs in its second generation. Returns the runs that carried the first, and carry the second."""
-    old = deployed.start(WORKING)
-    patiently((operator.folder / "begun-0").exists, "the program to begin")
-    new = deployed.supersede("latest", WORKING)
+    old = deployed.start(TELLS)
+    patiently((operator.folder / "generation-0").exists, "the program to begin")
+    new = deployed.supersede("latest", TELLS)
     deployed.reaches(old, "Superseded")
-    (operator.folder / "begun-0").unlink(missing_ok=True)
-    running = patiently(lambda: operator.state().newest, "a submission of the second generation")
-    assert (running.generation, operator.state().carried_by) == (1, new)
-    patiently(lambda: (operator.folder / "begun-0").exists() or operator.state().newest.executions, "its program")
+    patiently((operator.folder / "generation-1").exists, "the program of the second generation")
+    assert (operator.state().newest.generation, operator.state().carried_by) == (1, new)
     return old, new
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from support.debian import install
 
 PICTURES = "DISPATCH_TESTS_PICTURES"
 PACKAGES = ("chromium", "chromium-driver")
@@ -25,27 +26,38 @@ OPTIONS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # It sees the loopback and nothing else, whatever the machine's network is.
+    "--no-proxy-server",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
     "--lang=en",
 )
+_AT_REST = """
+return document.readyState === "complete" && document.fonts.status === "loaded"
+    && [...document.images].every((each) => each.complete)
+"""
+# Prefect's pages pulse and blur. Each frame of that is painted by the processor, all the time.
+_STILL = """
+document.addEventListener("DOMContentLoaded", () => {
+    const still = document.createElement("style");
+    still.textContent = "* {animation: none !important; transition: none !important; backdrop-filter: none !important}";
+    document.head.append(still);
+});
+"""
 WIDTH, HEIGHT = 1280, 1000
-PATIENCE = 100.0
+PATIENCE = 200.0
+"""For what is to be seen. On a busy machine, all of it done by software, a page takes a minute."""
+_CALL_SECONDS = 60
+"""After which one question to the browser is asked anew; less than its driver's own time-outs, which are errors."""
 
 
 def why_not() -> str:
-    """Why there can be no browser here; empty where there is one, which is installed where that can be."""
-    if _programs() is not None:
-        return ""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return "Chromium and its driver are not installed; as root on Debian these tests install them"
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends", *PACKAGES]
-    for words in (install, ["apt-get", "-qq", "update"], install):
-        subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=280)
-        if _programs() is not None:
-            return ""
-    return f"apt-get could not install {' and '.join(PACKAGES)}"
+    """Why there can be no browser here; empty where there can. It is installed where that takes no asking."""
+    install(*PACKAGES, unless=_programs)
+    if _programs() is None:
+        return f"Chromium and its driver are not installed; Debian's packages are {' and '.join(PACKAGES)}"
+    return ""
 
 
 def _programs() -> tuple[str, str] | None:
@@ -65,7 +77,12 @@ def opened(profile: Path) -> Iterator[Any]:
     options.binary_location = found[0]
     for option in (*OPTIONS, f"--user-data-dir={profile}", f"--window-size={WIDTH},{HEIGHT}"):
         options.add_argument(option)
+    # What a page goes on to load is waited for by what is to be seen of it.
+    options.page_load_strategy = "eager"
     driver = webdriver.Chrome(options=options, service=Service(found[1]))
+    driver.set_page_load_timeout(_CALL_SECONDS)
+    driver.set_script_timeout(_CALL_SECONDS)
+    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _STILL})
     driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
     try:
         yield driver
@@ -87,12 +104,17 @@ class Person:
 
     def open(self, path: str) -> None:
         """Go to a page."""
-        self.make_high(HEIGHT)
-        self._driver.get(f"{self._ui}{path}")
 
-    def make_high(self, height: int) -> None:
-        """Give the window another height."""
-        self._driver.set_window_size(WIDTH, height)
+        def attempt() -> bool:
+            self.resize()
+            self._driver.get(f"{self._ui}{path}")
+            return True
+
+        self._until(attempt, f"the page {path}")
+
+    def resize(self, width: int = WIDTH, height: int = HEIGHT) -> None:
+        """Give the window another size, until another page is opened."""
+        self._driver.set_window_size(width, height)
 
     def see(self, *texts: str) -> str:
         """Wait until the page shows texts. Returns all that it shows."""
@@ -133,22 +155,32 @@ class Person:
 
     def type_into(self, path: str, value: str) -> None:
         """Type into what an XPath names, in the place of what is there."""
-        field = self.find(path)
-        field.clear()
-        field.send_keys(value)
+
+        def attempt() -> bool:
+            field = self.find(path)
+            field.clear()
+            field.send_keys(value)
+            return bool(field.get_attribute("value") == value)
+
+        self._until(attempt, f"{value!r} in {path}")
 
     def choose(self, label: str, value: str, within: str = "") -> None:
         """Choose one of a field's values."""
         from selenium.webdriver.support.select import Select
 
-        Select(self.find(f"{within}{field_of(label)}//select")).select_by_visible_text(value)
+        def attempt() -> bool:
+            select = Select(self.find(f"{within}{field_of(label)}//select"))
+            select.select_by_visible_text(value)
+            return bool(select.first_selected_option.text == value)
+
+        self._until(attempt, f"{value!r} chosen as {label}")
 
     def picture(self, name: str, of: str = "") -> None:
         """Keep what is seen, or one part of it, where pictures are asked for."""
         folder = os.environ.get(PICTURES)
         if not folder:
             return
-        time.sleep(1.0)  # What moves has come to rest: a picture is no test.
+        self._until(lambda: self._driver.execute_script(_AT_REST), "all is loaded")
         place = str(Path(folder) / f"{name}.png")
         seen = self.find(of) if of else self._driver
         assert seen.screenshot(place) if of else seen.save_screenshot(place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pwd
 import secrets
@@ -16,12 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.debian import install
+
 USER = "postgres"
 """As whom it runs where we are root, which it refuses to serve; Debian's package makes this user."""
 _OWNER = "prefect"
 _DEBIANS = "/usr/lib/postgresql/*/bin"
 _PATIENCE = 60.0
-_POLICY = Path("/usr/sbin/policy-rc.d")
 # The machine does not crash while the tests run, and what is here need not outlive them.
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -38,8 +38,7 @@ _SETTINGS = {
 
 def why_not() -> str:
     """Why there can be none here; empty where there can. It is installed where that takes no asking."""
-    if programs() is None and os.geteuid() == 0 and shutil.which("apt-get") is not None:
-        _install()
+    install("postgresql", unless=programs)
     if programs() is None:
         return "PostgreSQL is not installed; Debian's package is postgresql"
     if os.geteuid() == 0 and not (_has(USER) and shutil.which("setpriv")):
@@ -156,28 +155,3 @@ def _has(user: str) -> bool:
         return pwd.getpwnam(user).pw_uid != 0
     except KeyError:
         return False
-
-
-def _install() -> None:
-    """Install Debian's package, once on a machine, and have it start no server of its own."""
-    with open(Path(tempfile.gettempdir()) / "dispatch-postgresql.lock", "w") as installing:
-        fcntl.flock(installing, fcntl.LOCK_EX)
-        if programs() is not None:
-            return
-        quiet = not _POLICY.exists()
-        if quiet:
-            _POLICY.write_text("#!/bin/sh\nexit 101\n")
-            _POLICY.chmod(0o755)
-        try:
-            apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "-o", "APT::Install-Recommends=0"]
-            for words in (["update"], ["install", "-y", "postgresql"]):
-                subprocess.run(
-                    [*apt, *words],
-                    env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=600,
-                )
-        finally:
-            if quiet:
-                _POLICY.unlink(missing_ok=True)

@@ -118,6 +118,7 @@ class Holding:
                 async with get_client() as client:
                     await self._read_answers(client, state)
                 await self._announce()
+                trouble.end(_warn)
             except (StoreError, StoreUnreachable) as error:
                 trouble.note(str(error), _warn)
                 await self.supervisor.clock.sleep(AGAIN_SECONDS)

@@ -35,6 +35,7 @@ from prefect_dispatch.supervisor.opening import open_lineage
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.tasks.adoption import ADOPTER_TAG
+from prefect_dispatch.tasks.end_state import EndState
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.execute import execute, retries_for
 from prefect_dispatch.tasks.held_run import dress, generation_of, generation_tag, lineage_tag
@@ -42,7 +43,7 @@ from prefect_dispatch.tasks.naming import named, present_run, run_name
 from prefect_dispatch.tasks.refusal import refused
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_plan
-from prefect_dispatch.tasks.resuming import SUPERSEDED, superseded_words
+from prefect_dispatch.tasks.resuming import superseded_words
 from prefect_dispatch.tasks.run_watch import Log, RunWatch
 
 _told: ContextVar[int | None] = ContextVar("told", default=None)
@@ -241,11 +242,11 @@ def final_state(happening: Happening, told: Sequence[str] = ()) -> State[Any]:
     """The state in which a run ends that carried a job: it is the job's."""
     also = "".join(f"; {text}" for text in told)
     if isinstance(happening, JobSuperseded):
-        return Cancelled(name=SUPERSEDED, message=f"{superseded_words(happening.state)}{also}")
+        return Cancelled(name=EndState.SUPERSEDED, message=f"{superseded_words(happening.state)}{also}")
     if isinstance(happening, TakenOver):
-        return Cancelled(name="HandedOver", message=f"flow run {happening.by} carries the lineage now{also}")
+        return Cancelled(name=EndState.HANDED_OVER, message=f"flow run {happening.by} carries the lineage now{also}")
     if isinstance(happening, JobHeld):
-        return Failed(name="Held", message=f"{_hold_words(happening.state)}{also}")
+        return Failed(name=EndState.HELD, message=f"{_hold_words(happening.state)}{also}")
     finished = happening.state.finished
     if finished is None:
         return Failed(message=f"the lineage is neither finished nor held{also}")
@@ -254,7 +255,7 @@ def final_state(happening: Happening, told: Sequence[str] = ()) -> State[Any]:
     if finished.outcome is Outcome.SUCCEEDED:
         return Completed(message=message)
     if finished.outcome is Outcome.STOPPED:
-        return Cancelled(name="Stopped", message=message)
+        return Cancelled(name=EndState.STOPPED, message=message)
     return Failed(message=message)
 
 

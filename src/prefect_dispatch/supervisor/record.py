@@ -186,10 +186,17 @@ class Record:
         Raises:
             MalformedName: a name in ``record/`` is not a fact's.
             MalformedDocument: a fact does not parse, or one is missing in the middle.
+            StoreUnreachable: what was read before is not there any more.
+            StoreError: the store failed.
         """
+        known = self.known.seq
         if not self._is_begun():
+            # Where all of a store is away, nothing in it tells that there is a record.
+            self._confirm_stands(known)
             return []
         entries = [entry for entry, _ in self._entries_after(0)]
+        if len(entries) < known:
+            self._confirm_stands(known)
         self._confirm_end(len(entries))
         return entries
 

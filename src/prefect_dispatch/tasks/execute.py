@@ -27,11 +27,12 @@ from prefect_dispatch.supervisor.drive import (
 )
 from prefect_dispatch.supervisor.places import open_record
 from prefect_dispatch.supervisor.trouble import Tell, Trouble
+from prefect_dispatch.tasks.end_state import EndState
 from prefect_dispatch.tasks.events import Announcer
 from prefect_dispatch.tasks.progress_report import ProgressReport
 from prefect_dispatch.tasks.reporter import Reporter
 from prefect_dispatch.tasks.reports import report_execution
-from prefect_dispatch.tasks.resuming import SUPERSEDED, superseded_words
+from prefect_dispatch.tasks.resuming import superseded_words
 
 
 def retries_for(state: LineageState) -> int:
@@ -108,19 +109,19 @@ def state_of(happening: JobHeld | JobOver | TakenOver | JobSuperseded) -> State[
     """What the task's state tells: it is the job's, so that a program that failed is not shown as completed."""
     match happening:
         case TakenOver():
-            return Cancelled(name="HandedOver", message=f"flow run {happening.by} carries on", data=happening)
+            return Cancelled(name=EndState.HANDED_OVER, message=f"flow run {happening.by} carries on", data=happening)
         case JobSuperseded():
-            return Cancelled(name=SUPERSEDED, message=superseded_words(happening.state), data=happening)
+            return Cancelled(name=EndState.SUPERSEDED, message=superseded_words(happening.state), data=happening)
         case JobHeld():
             hold = happening.state.hold
-            return Cancelled(name="Held", message=hold.opened.why if hold is not None else "", data=happening)
+            return Cancelled(name=EndState.HELD, message=hold.opened.why if hold is not None else "", data=happening)
         case JobOver():
             finished = happening.state.finished
             told = f"{finished.outcome}: {finished.detail}" if finished is not None else ""
             if finished is not None and finished.outcome is Outcome.SUCCEEDED:
                 return Completed(message=told, data=happening)
             if finished is not None and finished.outcome is Outcome.STOPPED:
-                return Cancelled(name="Stopped", message=told, data=happening)
+                return Cancelled(name=EndState.STOPPED, message=told, data=happening)
             return Failed(message=told, data=happening)
 
 

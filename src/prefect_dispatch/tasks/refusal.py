@@ -9,9 +9,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
 from prefect_dispatch.errors import DispatchError, LineageError, UsageError
-
-REFUSED = "Refused"
-"""The name of the state of a run that asked for what is not possible as things are."""
+from prefect_dispatch.tasks.end_state import EndState
 
 
 def refused(error: DispatchError) -> State[Any]:
@@ -23,5 +21,5 @@ def refused(error: DispatchError) -> State[Any]:
     logger = get_run_logger()
     logger.error("%s", error, extra={"action": "run.refused"})
     logger.debug("the error came from here", exc_info=error)
-    name = REFUSED if isinstance(error, LineageError | UsageError) else None
+    name = EndState.REFUSED if isinstance(error, LineageError | UsageError) else None
     return Failed(name=name, message=str(error), data=error)

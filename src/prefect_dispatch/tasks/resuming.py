@@ -20,11 +20,10 @@ from prefect_dispatch.model.facts import CarriedBy, Entry
 from prefect_dispatch.model.state import LineageState
 from prefect_dispatch.supervisor.carriers import carried_generation
 from prefect_dispatch.supervisor.record import Record
+from prefect_dispatch.tasks.end_state import EndState
 
 MOST_CARRIERS = 20
 """Older generations whose runs are looked at, the latest; a run that still waits for any of them is an old question."""
-SUPERSEDED = "Superseded"
-"""The name of the state in which a run ends whose generation a newer one took the place of."""
 
 
 class Woken(enum.StrEnum):
@@ -110,9 +109,9 @@ async def retire(client: PrefectClient, run: FlowRun, state: LineageState, entri
         return False
     carried = carried_generation(entries, str(run.id))
     if carried is not None and carried < state.generation:
-        over: State[Any] = Cancelled(name=SUPERSEDED, message=superseded_words(state))
+        over: State[Any] = Cancelled(name=EndState.SUPERSEDED, message=superseded_words(state))
     else:
-        over = Cancelled(name="HandedOver", message=f"flow run {state.carried_by} carries the lineage now")
+        over = Cancelled(name=EndState.HANDED_OVER, message=f"flow run {state.carried_by} carries the lineage now")
     reach("prefect.retire")
     await client.set_flow_run_state(run.id, over)
     return True
