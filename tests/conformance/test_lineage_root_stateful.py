@@ -60,7 +60,7 @@ keys = some.sampled_from(["1", "part-2", "é"])
 
 
 def alike(now: bytes, listed: bytes) -> bool:
-    """Whether a manifest takes one content of a file for another, its time left aside: short ones it knows by digest."""
+    """Whether a manifest takes one content of a file for another, whatever its time: it knows short ones by digest."""
     return len(now) == len(listed) and (len(now) > SHORT_BYTES or now == listed)
 
 
