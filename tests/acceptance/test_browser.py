@@ -139,7 +139,7 @@ def test_a_held_run_is_found_read_and_resumed_with_its_form(operator, deployed, 
     person.choose("What is to happen", "run again", within=MODAL)
     person.fill("Note for the record", "the disk is back", within=MODAL)
     person.fill("Your name, for the record", "ada", within=MODAL)
-    person.press("Submit", within=MODAL)
+    person.send("Submit", MODAL)
     assert deployed.reaches(run, "Completed", "Failed").state.name == "Completed"
     (lifted,) = operator.facts("hold_lifted")
     assert (lifted.resolution, lifted.note, lifted.who) == ("run_again", "the disk is back", "ada, in the Prefect UI")
@@ -154,20 +154,20 @@ def test_a_run_is_suspended_resumed_and_cancelled_by_its_buttons(operator, deplo
     person.see("Running")
     # when its run is suspended
     person.press("Suspend")
-    person.press("Submit", within=MODAL)
+    person.send("Submit", MODAL)
     # then the job saves, exits and is held
     patiently(lambda: operator.state().hold is not None, "the hold that a suspension leads to")
     assert [each.step for each in operator.publications()] == [7]
     patiently(lambda: "held" in deployed.run(run).tags, "the tag of held runs")
     # when it is resumed, it goes on from that save
     person.press("Resume")
-    person.press("Submit", within=MODAL)
+    person.send("Submit", MODAL)
     patiently(lambda: (operator.folder / "begun-7").exists(), "the program, from its save")
     # and cancelled, it is stopped
     person.open(f"/runs/flow-run/{run}")
     person.see("Running")
     person.press("Cancel")
-    person.press("Confirm", within=MODAL)
+    person.send("Confirm", MODAL)
     assert deployed.reaches(run, "Cancelled", "Stopped").state.type == "CANCELLED"
     patiently(lambda: operator.state().finished is not None, "the end of the job")
     assert operator.state().finished.outcome == "stopped"

@@ -48,6 +48,8 @@ document.addEventListener("DOMContentLoaded", () => {
 WIDTH, HEIGHT = 1280, 1000
 PATIENCE = 200.0
 """For what is to be seen. On a busy machine, all of it done by software, a page takes a minute."""
+_CLOSES_SECONDS = 20.0
+"""How long a dialog whose button was pressed may stay open before it is pressed again."""
 _CALL_SECONDS = 60
 """After which one question to the browser is asked anew; less than its driver's own time-outs, which are errors."""
 
@@ -149,6 +151,23 @@ class Person:
         own = f"normalize-space()='{text}'"
         self.click(f"{within}//*[{own} and not(.//*[{own}])]")
 
+    def send(self, text: str, dialog: str) -> None:
+        """Press a dialog's button, and again where it stays open: a form may not have taken in yet what was typed."""
+
+        def gone() -> bool:
+            return not any(each.is_displayed() for each in self._driver.find_elements("xpath", dialog))
+
+        def attempt() -> bool:
+            if gone():
+                return True
+            self.press(text, within=dialog)
+            try:
+                return bool(self._until(gone, f"{text} is done", _CLOSES_SECONDS))
+            except AssertionError:
+                return False
+
+        self._until(attempt, f"{text} is done")
+
     def fill(self, label: str, value: str, within: str = "") -> None:
         """Type into the field of a form."""
         self.type_into(f"{within}{field_of(label)}//textarea", value)
@@ -185,10 +204,10 @@ class Person:
         seen = self.find(of) if of else self._driver
         assert seen.screenshot(place) if of else seen.save_screenshot(place)
 
-    def _until(self, look: Callable[[], Any], what: str) -> Any:
+    def _until(self, look: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
         from selenium.common.exceptions import WebDriverException
 
-        give_up, last = time.monotonic() + PATIENCE, ""
+        give_up, last = time.monotonic() + patience, ""
         while time.monotonic() < give_up:
             try:
                 if found := look():
@@ -197,7 +216,7 @@ class Person:
                 last = str(error).partition("\n")[0]
             time.sleep(0.2)
         shown = self._driver.execute_script("return document.body.innerText")
-        raise AssertionError(f"not within {PATIENCE:g} s: {what}; {last}; {self._driver.current_url} shows:\n{shown}")
+        raise AssertionError(f"not within {patience:g} s: {what}; {last}; {self._driver.current_url} shows:\n{shown}")
 
 
 def field_of(label: str) -> str:
