@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from prefect_dispatch.cli.helper_archive import write_helper
 from prefect_dispatch.schedulers.local import WRAPPER
-from prefect_dispatch.schedulers.one_file import write_one_file
 from rows.helper import environment, installed, submission
 from rows.line import Line, Target
 from rows.pairs import take_pairs
@@ -19,7 +19,7 @@ from rows.setting import Setting
 def measure(setting: Setting) -> list[Line]:
     """Run a program that does nothing: by the installed command, as the local scheduler does, and by the one file."""
     one_file = setting.folder / "dispatch-job.pyz"
-    write_one_file(one_file)
+    write_helper(one_file)
     python = (sys.executable, "-I")
     return [
         _measure(setting, "installed", installed(), (sys.executable, "-c", "pass"), 60),

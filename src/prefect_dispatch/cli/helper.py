@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from prefect_dispatch.cli.helper_archive import write_helper
 from prefect_dispatch.format.exit_codes import ExitCode
-from prefect_dispatch.schedulers.one_file import write_one_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    write_one_file(options.output, options.python or [sys.executable])
+    write_helper(options.output, options.python or [sys.executable])
     print(f"helper written to {options.output}; start it with any Python from 3.9 on")
     return ExitCode.DONE

@@ -123,8 +123,8 @@ class S3Store:
         """Copy a save within the server, the listed files and nothing else: one by one, so that half of it may show.
 
         An execution on a bucket has a ManagedStore and copies by that. Here it makes the store whole for who opens a
-        root without a workplace and drives executions of its own, as the suites over every store do. A server may
-        refuse to copy what is larger than 5 GiB.
+        root without a workplace and drives executions of its own, as the suites over every store do. Amazon
+        refuses to copy what is larger than 5 GiB in one request (S3 API reference, CopyObject).
         """
         if self._is_there(target):
             raise Exists(f"{self.location}/{target} is there already")

@@ -96,7 +96,7 @@ class S3Access:
 
         It waits for nobody, as who moves many files at a time needs it.
         """
-        # In this order: what was known at a fresh time, or is newer.
+        # The time first: who renews sets it last, so that what is read after it is as new as it says, or newer.
         since = self._known_since
         known = self._known
         return None if time.monotonic() - since > _FRESH_SECONDS else known

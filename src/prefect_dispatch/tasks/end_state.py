@@ -1,4 +1,4 @@
-"""The names of the states in which our runs and tasks end; Prefect's own words stand for what ends as they say."""
+"""The names of the states in which runs and tasks end where Prefect's own, such as Completed, would say too little."""
 
 from __future__ import annotations
 

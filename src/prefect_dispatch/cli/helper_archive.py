@@ -17,8 +17,8 @@ from pathlib import Path
 
 from prefect_dispatch.errors import UsageError
 
-PACKAGE = Path(__file__).resolve().parents[1]
-PARTS = ("__init__.py", "errors.py", "failpoint.py", "failpoints.py", "format", "job", "stores")
+_PACKAGE = Path(__file__).resolve().parents[1]
+_PARTS = ("__init__.py", "errors.py", "failpoint.py", "failpoints.py", "format", "job", "stores")
 """What the helper consists of. The stores for buckets are among it; their libraries are not."""
 _BEGINNING = b"#!/usr/bin/env python3\n"
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -27,8 +27,11 @@ _MODE = 0o100644 << 16
 _MAIN = """\
 import os, sys
 
-# By its open descriptor: the file may be replaced or go while a job runs, and what a job needs late is read late.
-place = "/proc/self/fd/" + str(os.open(sys.path[0], os.O_RDONLY | os.O_CLOEXEC))
+# From memory: what a job needs late is read late, and by then the file may be another one, or gone.
+held = os.memfd_create("dispatch-job")
+with open(sys.path[0], "rb") as archive, open(held, "wb", closefd=False) as copy:
+    copy.write(archive.read())
+place = "/proc/self/fd/" + str(held)
 sys.path[:1] = [place + "/" + sys.implementation.cache_tag, place]
 from prefect_dispatch.job.__main__ import start
 
@@ -55,11 +58,11 @@ out.write((" ".join(str(len(each)) for each in compiled) + "\\n").encode())
 for each in compiled:
     out.write(each)
 """
-_COMPILES_WITHIN = 120.0
+_COMPILE_SECONDS = 120.0
 """Seconds that another interpreter may take; it takes one or two."""
 
 
-def write_one_file(path: Path, interpreters: Sequence[str] = (sys.executable,)) -> None:
+def write_helper(path: Path, interpreters: Sequence[str] = (sys.executable,)) -> None:
     """Write the helper as one file that can be executed; what was there before is replaced at once or not at all.
 
     The same modules and interpreters make the same bytes.
@@ -72,7 +75,7 @@ def write_one_file(path: Path, interpreters: Sequence[str] = (sys.executable,)) 
         UsageError: an interpreter cannot be run, or is no Python 3.9 or newer.
         OSError: the file cannot be written.
     """
-    content = one_file(interpreters)
+    content = helper_content(interpreters)
     beside = path.parent / f".{path.name}.{os.getpid()}.new"
     try:
         beside.write_bytes(content)
@@ -83,11 +86,11 @@ def write_one_file(path: Path, interpreters: Sequence[str] = (sys.executable,)) 
             beside.unlink()
 
 
-def one_file(interpreters: Sequence[str] = (sys.executable,)) -> bytes:
+def helper_content(interpreters: Sequence[str] = (sys.executable,)) -> bytes:
     """The content of that file.
 
     Raises:
-        UsageError: see :func:`write_one_file`.
+        UsageError: see :func:`write_helper`.
     """
     sources = dict(_sources())
     entries = dict(sources)
@@ -108,10 +111,10 @@ def one_file(interpreters: Sequence[str] = (sys.executable,)) -> bytes:
 
 def _sources() -> Iterator[tuple[str, bytes]]:
     """Each module's name in the archive, and its source."""
-    for part in PARTS:
-        place = PACKAGE / part
+    for part in _PARTS:
+        place = _PACKAGE / part
         for module in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            yield f"{PACKAGE.name}/{module.relative_to(PACKAGE).as_posix()}", module.read_bytes()
+            yield f"{_PACKAGE.name}/{module.relative_to(_PACKAGE).as_posix()}", module.read_bytes()
 
 
 def _compile(interpreter: str, sources: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
@@ -133,7 +136,7 @@ def _compile(interpreter: str, sources: dict[str, bytes]) -> tuple[str, dict[str
             [os.path.abspath(found), "-s", "-S", "-c", _COMPILER],
             input=head + b"".join(sources[name] for name in names),
             capture_output=True,
-            timeout=_COMPILES_WITHIN,
+            timeout=_COMPILE_SECONDS,
             check=True,
             cwd="/",
             env={**environment, "PYTHONHASHSEED": "0"},

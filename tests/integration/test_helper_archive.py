@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from prefect_dispatch.cli.__main__ import main
+from prefect_dispatch.cli.helper_archive import helper_content, write_helper
 from prefect_dispatch.cli.job_file import resolve_job
 from prefect_dispatch.model.facts import Outcome
-from prefect_dispatch.schedulers.one_file import one_file, write_one_file
 from prefect_dispatch.supervisor.assemble import plan_of, supervisor_of
 from prefect_dispatch.supervisor.clock import SystemClock
 from prefect_dispatch.supervisor.opening import open_lineage
@@ -59,11 +59,13 @@ def test_any_python_runs_it_with_nothing_installed(job: Any, helper: Path, versi
 
 
 def test_the_same_modules_make_the_same_bytes(helper: Path) -> None:
-    assert one_file() == helper.read_bytes()
+    assert helper_content() == helper.read_bytes()
 
 
 def test_an_interpreter_that_it_was_written_for_compiles_nothing(helper: Path) -> None:
-    told = subprocess.run([sys.executable, "-I", "-S", "-v", str(helper), "env"], capture_output=True, text=True).stderr
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-v", str(helper), "env"], capture_output=True, text=True, timeout=40
+    ).stderr
     imported = [line for line in told.splitlines() if line.startswith("import 'prefect_dispatch")]
     assert len(imported) > 5
     assert all(f"/{sys.implementation.cache_tag}/" in line for line in imported), imported
@@ -77,21 +79,28 @@ def test_another_interpreter_may_be_named(tmp_path: Path) -> None:
 
     assert main(["helper", "-o", str(path), "--python", other, "--python", sys.executable]) == 0
 
-    told = subprocess.run([other, "-I", "-S", "-v", str(path), "env"], capture_output=True, text=True).stderr
+    told = subprocess.run(
+        [other, "-I", "-S", "-v", str(path), "env"], capture_output=True, text=True, timeout=40
+    ).stderr
     assert "cpython-39/prefect_dispatch/job/__main__.pyc" in told
 
 
-def test_a_job_whose_file_is_replaced_meanwhile_still_publishes_its_last_save(job: Any, tmp_path: Path) -> None:
-    """What the end of a job needs is imported at its end, from the file that it was started with."""
+@pytest.mark.parametrize("how", ["written over", "replaced", "removed"])
+def test_a_job_whose_file_goes_meanwhile_still_publishes_its_last_save(job: Any, tmp_path: Path, how: str) -> None:
+    """What the end of a job needs is imported at its end, as it was when the job started."""
     own = tmp_path / "own.pyz"
-    write_one_file(own)
-    replaces = f"import os; os.replace('other', {str(own)!r})"
+    write_helper(own)
     (job.folder / "other").write_bytes(b"no archive")
+    commands = {
+        "written over": f"open({str(own)!r}, 'wb').write(b'no archive')",
+        "replaced": f"os.replace('other', {str(own)!r})",
+        "removed": f"os.unlink({str(own)!r})",
+    }
 
-    done = run(job, sys.executable, own, 1, sys.executable, "-c", replaces + "\n" + SAVES)
+    done = run(job, sys.executable, own, 1, sys.executable, "-c", f"import os; {commands[how]}\n{SAVES}")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert own.read_bytes() == b"no archive"
+    assert not own.exists() or own.read_bytes() == b"no archive"
     assert job.steps() == [40]
 
 
