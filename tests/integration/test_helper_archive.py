@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -85,7 +87,7 @@ def test_another_interpreter_may_be_named(tmp_path: Path) -> None:
     assert "cpython-39/prefect_dispatch/job/__main__.pyc" in told
 
 
-@pytest.mark.parametrize("how", ["written over", "replaced", "removed"])
+@pytest.mark.parametrize("how", ["written over", "replaced", "removed", "kept from us"])
 def test_a_job_whose_file_goes_meanwhile_still_publishes_its_last_save(job: Any, tmp_path: Path, how: str) -> None:
     """What the end of a job needs is imported at its end, as it was when the job started."""
     own = tmp_path / "own.pyz"
@@ -95,13 +97,69 @@ def test_a_job_whose_file_goes_meanwhile_still_publishes_its_last_save(job: Any,
         "written over": f"open({str(own)!r}, 'wb').write(b'no archive')",
         "replaced": f"os.replace('other', {str(own)!r})",
         "removed": f"os.unlink({str(own)!r})",
+        "kept from us": f"os.chmod({str(own)!r}, 0)",
     }
 
     done = run(job, sys.executable, own, 1, sys.executable, "-c", f"import os; {commands[how]}\n{SAVES}")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert not own.exists() or own.read_bytes() == b"no archive"
     assert job.steps() == [40]
+
+
+def test_a_module_of_the_job_takes_no_place_of_the_librarys(job: Any, helper: Path) -> None:
+    # given a job whose folder, which is on PYTHONPATH, has modules of such names
+    for name in ("select", "json", "signal", "threading", "math", "struct"):
+        (job.folder / f"{name}.py").write_text("raise SystemExit('not the library')")
+    words = [sys.executable, str(helper), "run", "--submission", str(job.document()), "--", "true"]
+    environment = {**job.environment(), "PYTHONPATH": ":/nowhere"}
+    # when
+    done = subprocess.run(words, env=environment, cwd=job.folder, capture_output=True, text=True, timeout=40)
+    # then
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_program_finds_its_standard_input_though_the_helper_got_none(job: Any, helper: Path) -> None:
+    program = "import os; print('input', os.readlink('/proc/self/fd/0'))"
+    words = [
+        sys.executable,
+        str(helper),
+        "run",
+        "--submission",
+        str(job.document()),
+        "--",
+        sys.executable,
+        "-c",
+        program,
+    ]
+    command = f"exec {shlex.join(words)} <&-"
+
+    done = subprocess.run(
+        ["sh", "-c", command], env=job.environment(), cwd=job.folder, capture_output=True, text=True, timeout=40
+    )
+
+    assert "input /dev/null" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.8"])
+def test_a_python_that_is_too_old_is_told(helper: Path, version: str) -> None:
+    python = python_of(version)
+    if python is None:
+        pytest.skip(f"no Python {version} on PATH or among pyenv's versions")
+
+    done = subprocess.run([python, str(helper), "env"], capture_output=True, text=True, timeout=40)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"dispatch-job: this is Python {version}; start it with 3.9 or newer\n"
+
+
+def test_a_file_is_written_over_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    assert main(["helper", "-o", str(pipe)]) == 2
+
+    assert capsys.readouterr().err == f"prefect-dispatch: {pipe} is there and no file; give another path\n"
+    assert list(tmp_path.iterdir()) == [pipe] and pipe.is_fifo()
 
 
 def test_the_local_scheduler_runs_its_jobs_by_it(tmp_path: Path, helper: Path) -> None:

@@ -27,12 +27,30 @@ _MODE = 0o100644 << 16
 _MAIN = """\
 import os, sys
 
+if sys.version_info < (3, 9):
+    sys.stderr.write("dispatch-job: this is Python %d.%d; start it with 3.9 or newer\\n" % sys.version_info[:2])
+    sys.exit(2)
+
 # From memory: what a job needs late is read late, and by then the file may be another one, or gone.
 held = os.memfd_create("dispatch-job")
+low = []
+while held < 3:  # The numbers of the standard streams, where one was handed over closed.
+    low.append(held)
+    held = os.dup(held)
+for each in low:
+    os.close(each)
 with open(sys.path[0], "rb") as archive, open(held, "wb", closefd=False) as copy:
     copy.write(archive.read())
-place = "/proc/self/fd/" + str(held)
-sys.path[:1] = [place + "/" + sys.implementation.cache_tag, place]
+place = "/proc/self/fd/%d" % held
+if not os.path.exists(place):
+    place = sys.path[0]
+
+# What PYTHONPATH names comes last: a module of a job must not take the place of one of the library's.
+rest = sys.path[1:]
+library = "python%d%d.zip" % sys.version_info[:2]
+begins = next((number for number, path in enumerate(rest) if os.path.basename(path) == library), 0)
+sys.path[:] = [place + "/" + sys.implementation.cache_tag, place] + rest[begins:] + rest[:begins]
+
 from prefect_dispatch.job.__main__ import start
 
 start()
@@ -72,9 +90,11 @@ def write_helper(path: Path, interpreters: Sequence[str] = (sys.executable,)) ->
         interpreters: the Pythons that it shall start fast with; every other Python from 3.9 on runs it too.
 
     Raises:
-        UsageError: an interpreter cannot be run, or is no Python 3.9 or newer.
+        UsageError: an interpreter cannot be run, or is no Python 3.9 or newer; or the path is there and no file.
         OSError: the file cannot be written.
     """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is there and no file; give another path")
     content = helper_content(interpreters)
     beside = path.parent / f".{path.name}.{os.getpid()}.new"
     try:
