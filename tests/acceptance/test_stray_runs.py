@@ -97,14 +97,19 @@ def test_a_run_that_was_suspended_as_its_program_exits_ends_with_its_job(operato
 
 
 def test_the_runs_of_other_peoples_flows_are_left_as_they_are(strays):
-    # given runs of flows that are not ours, though named or tagged like ours
+    def delete_polls() -> int:
+        later = datetime.now(UTC) + timedelta(minutes=1)
+        return strays.ask(lambda client: delete_old_polls(client, "reconcile", later))
+
+    # given no polls of ours from before, and runs of flows that are not ours, though named or tagged like ours
+    delete_polls()
     mine = strays.make("supervise", Completed(), tags=("held", "lineage:digits"))
     etl = strays.make_foreign("etl", Completed(), tags=("held", "lineage:digits"))
     namesake = strays.make_foreign("supervise", Completed(), tags=("held",))
     poller = strays.make_foreign("reconcile", Completed())
     # when
     polled = strays.poll()
-    deleted = strays.ask(lambda client: delete_old_polls(client, "reconcile", datetime.now(UTC) + timedelta(minutes=1)))
+    deleted = delete_polls()
     # then
     assert "not done" not in polled
     assert "held" not in strays.run(mine).tags
