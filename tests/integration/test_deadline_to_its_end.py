@@ -71,4 +71,4 @@ def test_a_job_that_has_no_more_time_ends_as_deadline_and_is_not_submitted_again
     assert submission is state.newest
     ended = execution.ended
     assert ended is not None and ended.cause is Cause.DEADLINE and ended.exit == Exit(code=193)
-    assert read_deadline(open_store(str(tmp_path / "root" / "digits")), 0).budget == 16
+    assert read_deadline(open_store(str(tmp_path / "root" / "digits")), 0).budget_seconds == 16

@@ -138,8 +138,8 @@ def reopen(record: Record, *, who: str, note: str = "") -> LineageState:
             )
         if leaves_no_time(state, record.now()):
             raise LineageError(
-                f"lineage {record.lineage!r} has no time left to start anything before its total deadline, which nothing moves; "
-                "have a new run supersede it, which has a deadline of its own"
+                f"lineage {record.lineage!r} has no time left to start anything before its total deadline, which "
+                "nothing moves; have a new run supersede it, which has a deadline of its own"
             )
         try:
             reopened = record.append(Reopened(who=who, after=state.finished.outcome, note=note))
