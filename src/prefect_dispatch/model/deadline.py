@@ -45,7 +45,7 @@ def time_left(state: LineageState, now: datetime) -> timedelta | None:
     spec, began = _spec(state), began_at(state)
     if spec is None or began is None:
         return None if spec is None else spec.budget
-    return began + spec.budget - max(now, state.latest or now)
+    return began + spec.budget - max(now, state.latest_at or now)
 
 
 def leaves_no_time(state: LineageState, now: datetime) -> bool:
@@ -60,7 +60,7 @@ def terms_of(state: LineageState) -> DeadlineTerms | None:
     if spec is None:
         return None
     queued_since = state.opened_at.timestamp() if spec.count_queue and state.opened_at is not None else None
-    now = state.latest.timestamp() if state.latest is not None else 0.0
+    now = state.latest_at.timestamp() if state.latest_at is not None else 0.0
     return DeadlineTerms(spec.budget, spec.margin, max(0.0, now), queued_since)
 
 
