@@ -65,7 +65,7 @@ def others_submit_too(patch: Patch) -> None:
         if submission.landing is not Landing.INTENDED or not await is_absent(self._access, submission):
             return await find(self, state, submission, needed)
         record_id = self._access.record.id()
-        request = request_of(self._access.lineage, record_id, state.opened, submission, {}, lambda: True)
+        request = request_of(self._access.lineage, record_id, state.opened, submission, {}, lambda: True, state)
         reference = await self._access.scheduler.submit(request)
         await self._access.append(Submitted(n=submission.n, object=reference), submission.generation)
 

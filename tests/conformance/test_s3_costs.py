@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import obstore
 import pytest
 import s3fs
 
+from prefect_dispatch.format.deadline import DeadlineTerms, TotalDeadline
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import attempt_of, new_token
 from prefect_dispatch.format.resume_choice import ResumeChoice
+from prefect_dispatch.job.deadline import DeadlineClock, settle
 from prefect_dispatch.model.facts import CarriedBy
+from prefect_dispatch.stores.deadline import read_past
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_managed import ManagedStore
@@ -100,6 +104,24 @@ def test_each_operation_costs_what_the_page_says(s3_server: Server, tmp_path: Pa
     assert resume.publication is not None and resume.manifest is not None
     with costs(counted, GET=3):
         root.store.copy(resume.publication.path, "meta/next/resume/save", resume.manifest.files)
+
+
+def test_a_total_deadline_costs_what_the_page_says(s3_server: Server, counted: Counter[str]) -> None:
+    # given a root in a bucket
+    root = LineageRoot(store_at(s3_server, new_url(s3_server, "costs")))
+    root.prepare("", "digits")
+    terms = DeadlineTerms(timedelta(hours=8), timedelta(minutes=2))
+    # when one execution after the other learns its deadline, then each costs a little more
+    for n, before, after in ((1, {"LIST": 1}, {"PUT": 1}), (2, {"LIST": 2, "GET": 3}, {"PUT": 1, "GET": 2})):
+        attempt, clock = attempt_of(new_token(), 0), DeadlineClock(0.0)
+        with costs(counted, **before):
+            past = read_past(root.store, 0)
+        root.claim(Epoch(0, n, 0), attempt, "", "run", clock.now())
+        root.start(Epoch(0, n, 0), attempt, {"started_at": clock.now()})
+        root.journal(attempt).append("exit", at=clock.now())
+        began_at = clock.now() if past.first_claim is None else past.first_claim
+        with costs(counted, **after):
+            settle(root.store, terms, clock, TotalDeadline("digits", 0, attempt, began_at, 8 * 3600.0, {}))
 
 
 def test_a_record_costs_what_the_page_says(s3_server: Server, counted: Counter[str]) -> None:

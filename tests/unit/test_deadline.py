@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from prefect_dispatch.errors import DeadlinePassed, MalformedDocument, MalformedName, UsageError
-from prefect_dispatch.format.deadline import DeadlineTerms, TotalDeadline
+from prefect_dispatch.format.deadline import LATEST, DeadlineTerms, TotalDeadline, describe_time, without_code
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import attempt_of
-from prefect_dispatch.job.deadline import Deadline, DeadlineClock
-from prefect_dispatch.stores.deadline import deadline_name, read_deadline
+from prefect_dispatch.job.deadline import Deadline, DeadlineClock, settle
+from prefect_dispatch.stores.deadline import deadline_name, read_deadline, read_past
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 
@@ -34,8 +34,8 @@ class Host:
         self.wall += seconds
         self.elapsed += seconds
 
-    def clock(self) -> DeadlineClock:
-        return DeadlineClock(0.0, lambda: self.wall, lambda: self.elapsed)
+    def clock(self, known: float = 0.0) -> DeadlineClock:
+        return DeadlineClock(known, lambda: self.wall, lambda: self.elapsed)
 
 
 def terms(**changes: Any) -> DeadlineTerms:
@@ -49,16 +49,26 @@ def root(tmp_path: Path) -> LineageRoot:
     return root
 
 
-def start(root: LineageRoot, host: Host, n: int = 1, *, settle: bool = True, **changes: Any) -> Deadline:
+def claim(
+    root: LineageRoot, host: Host, n: int = 1, generation: int = 0, now: float = 0.0
+) -> tuple[DeadlineClock, float]:
+    """What an execution does on its host up to its claim; its clock, and when the generation began."""
+    clock, past = host.clock(now), read_past(root.store, generation)
+    clock.learn(past.latest)
+    at = clock.now()
+    root.claim(Epoch(generation, n, 0), attempt_of(TOKENS[n - 1], 0), "record-1", f"run-{n}", at)
+    return clock, at if past.first_claim is None else min(at, past.first_claim)
+
+
+def start(root: LineageRoot, host: Host, n: int = 1, generation: int = 0, **changes: Any) -> Deadline:
     """What an execution does on its host up to its deadline."""
     identity = changes.pop("identity", {"seed": "sha256:1"})
-    deadline = Deadline(terms(**changes), host.clock())
-    deadline.look(root.store, 0)
-    attempt = attempt_of(TOKENS[n - 1], 0)
-    root.claim(Epoch(0, n, 0), attempt, "record-1", f"run-{n}", deadline.now())
-    if settle:
-        deadline.settle(root.store, "digits", 0, attempt, identity)
-    return deadline
+    given = terms(**changes)
+    clock, first = claim(root, host, n, generation, given.now)
+    began_at = first if given.opened_at is None else given.opened_at
+    attempt, budget = attempt_of(TOKENS[n - 1], 0), given.budget.total_seconds()
+    wanted = TotalDeadline("digits", generation, attempt, began_at, budget, without_code(identity))
+    return settle(root.store, given, clock, wanted)
 
 
 def test_a_clock_set_back_or_forward_never_gives_time_back() -> None:
@@ -106,13 +116,23 @@ def test_a_later_execution_on_a_host_with_a_slow_clock_keeps_the_deadline(root: 
     assert start(root, Host(wall=NOON - 2 * HOUR), 3).left() == 7 * HOUR
 
 
+def test_an_entry_without_a_time_hides_none_of_those_before_it(root: LineageRoot) -> None:
+    # given an execution whose last entry is a command's of the program, which has no clock
+    start(root, Host())
+    journal = root.journal(attempt_of(TOKENS[0], 0))
+    journal.append("status", at=NOON + HOUR, text="training")
+    journal.append("barred", path="exec/x", step=1, why="no space")
+    # when / then
+    assert start(root, Host(wall=NOON - HOUR), 2).left() == 7 * HOUR
+
+
 def test_a_bound_of_the_supervisor_counts_where_the_hosts_clock_is_slow(root: LineageRoot) -> None:
     start(root, Host())
     assert start(root, Host(wall=NOON - HOUR), 2, now=NOON + 3 * HOUR).left() == 5 * HOUR
 
 
 def test_the_time_begins_with_the_first_claim_though_its_execution_wrote_no_deadline(root: LineageRoot) -> None:
-    start(root, Host(), settle=False)
+    claim(root, Host())
     assert start(root, Host(wall=NOON + HOUR), 2).ends_at == NOON + 8 * HOUR
 
 
@@ -122,9 +142,7 @@ def test_the_time_in_the_queue_counts_if_the_job_says_so(root: LineageRoot) -> N
 
 def test_a_generation_that_supersedes_has_its_own(root: LineageRoot) -> None:
     start(root, Host())
-    later = Deadline(terms(), Host(wall=NOON + 20 * HOUR).clock())
-    later.look(root.store, 1)
-    assert later.settle(root.store, "digits", 1, attempt_of(TOKENS[1], 0), {}).ends_at == NOON + 28 * HOUR
+    assert start(root, Host(wall=NOON + 20 * HOUR), 2, generation=1).ends_at == NOON + 28 * HOUR
 
 
 @pytest.mark.parametrize("passed", [8 * HOUR - 121, 8 * HOUR - 120, 9 * HOUR])
@@ -162,7 +180,7 @@ def test_another_budget_or_identity_is_refused_and_both_are_named(
     start(root, Host())
     with pytest.raises(MalformedDocument, match=told):
         start(root, Host(), 2, **changes)
-    assert read_deadline(root.store, 0).budget == 8 * HOUR
+    assert read_deadline(root.store, 0).budget_seconds == 8 * HOUR
 
 
 def test_changed_code_is_the_same_run(root: LineageRoot) -> None:
@@ -196,6 +214,11 @@ def test_a_time_that_is_none_is_malformed(began_at: object) -> None:
     document = {**TotalDeadline("digits", 0, "a", 1.0, 2.0, {}).fields(), "began_at": began_at}
     with pytest.raises(MalformedDocument, match="began_at"):
         TotalDeadline.of_fields(document, "it")
+
+
+def test_a_time_is_told_as_people_write_it() -> None:
+    assert describe_time(NOON + 0.9) == "2027-01-15T08:00:00Z"
+    assert describe_time(LATEST) == "9999-12-31T23:59:59Z"
 
 
 def test_terms_are_read_as_they_are_written() -> None:

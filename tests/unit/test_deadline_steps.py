@@ -11,13 +11,14 @@ import pytest
 from prefect_dispatch.format.submission import Submission
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import Cause
-from prefect_dispatch.model.deadline import is_over, limited, terms_of, time_left
+from prefect_dispatch.model.deadline import LIMIT_GRACE, leaves_no_time, terms_of, time_left, within_time_left
 from prefect_dispatch.model.facts import Finished, HoldOpened, Outcome, Reopened
 from prefect_dispatch.model.spec import JobSpec, Resources
-from prefect_dispatch.model.steps import Append, Finish, Held, Poll, Submit
+from prefect_dispatch.model.steps import Append, Finish, Held, Poll, Requeue, Retire, Submit
 from prefect_dispatch.schedulers.registry import job_refusal
 from prefect_dispatch.schedulers.slurm.script import sbatch_options
 from prefect_dispatch.supervisor.request import request_of
+from prefect_dispatch.testing.scripted_scheduler import SCRIPTED
 from prefect_dispatch.testing.story import BEGIN, Story
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -25,8 +26,8 @@ PLAIN = Capabilities(scheduler="plain", requeue=False, time_limit=True)
 TERMS: dict[str, Any] = {"budget": "8h", "margin": "2min"}
 
 
-def running(**spec: Any) -> Story:
-    story = Story({"deadline": TERMS, **spec}, PLAIN)
+def running(capabilities: Capabilities = PLAIN, **spec: Any) -> Story:
+    story = Story({"deadline": TERMS, **spec}, capabilities)
     story.submit()
     story.run()
     return story
@@ -84,7 +85,8 @@ def test_the_delay_is_waited_for_where_time_is_left() -> None:
     story = running(recovery={"node_lost": {"action": "resubmit", "budget": 9, "delay": "1h"}})
     story.later(6 * HOUR)
     story.end(Cause.NODE_LOST)
-    assert isinstance(story.step(), Poll)
+    step = story.step()
+    assert isinstance(step, Poll) and step.wake_at == story.now + HOUR
 
 
 def test_an_end_by_the_helpers_word_ends_the_job() -> None:
@@ -113,13 +115,63 @@ def test_a_hold_counts_and_its_answer_past_the_deadline_starts_nothing() -> None
     assert isinstance(step, Finish) and step.outcome is Outcome.DEADLINE
 
 
-def test_success_and_failure_stay_what_they_are() -> None:
-    for cause, outcome in ((Cause.COMPLETED, Outcome.SUCCEEDED), (Cause.FAILED, Outcome.FAILED)):
-        story = running()
-        story.later(9 * HOUR)
-        story.end(cause, code=0 if cause is Cause.COMPLETED else 1)
+@pytest.mark.parametrize("cause", [Cause.TIMED_OUT, Cause.PREEMPTED, Cause.NODE_LOST, Cause.VANISHED])
+def test_a_rule_that_fails_the_job_gives_way_to_the_deadline(cause: Cause) -> None:
+    # given a job whose rule for this end is to fail
+    fails = {"recovery": {cause.value: {"action": "fail"}}}
+    early, late = running(**fails), running(**fails)
+    early.later(HOUR)
+    late.later(8 * HOUR)
+    for story, outcome in ((early, Outcome.FAILED), (late, Outcome.DEADLINE)):
+        # when it ends so
+        story.end(cause)
+        # then the rule counts while there is time, and what ended it is the deadline afterwards
         step = story.step()
-        assert isinstance(step, Finish) and step.outcome is outcome
+        assert isinstance(step, Finish) and step.outcome is outcome and cause.value in step.detail
+
+
+def test_an_object_that_its_scheduler_may_restart_is_retired_before_the_end() -> None:
+    # given a scheduler that restarts what it preempts, and no time for that
+    story = running(SCRIPTED)
+    story.later(9 * HOUR)
+    story.end(Cause.PREEMPTED)
+    # when / then
+    story.retire()
+    step = story.step()
+    assert isinstance(step, Finish) and step.outcome is Outcome.DEADLINE
+
+
+@pytest.mark.parametrize("passed", [HOUR, 9 * HOUR])
+def test_an_answer_to_run_it_again_requeues_nothing_within_the_margin(passed: timedelta) -> None:
+    # given a job that is held while its object could be requeued, as its rule says
+    story = running(SCRIPTED, recovery={"timed_out": {"action": "requeue", "budget": 1}})
+    story.tell(HoldOpened(hold="h4", why="a person is to look", n=1, restart=0))
+    story.end(Cause.TIMED_OUT)
+    story.later(passed)
+    # when
+    story.lift()
+    # then
+    assert isinstance(story.step(), Requeue if passed == HOUR else Retire)
+
+
+@pytest.mark.parametrize(
+    ("cause", "code", "spec", "outcome"),
+    [
+        (Cause.COMPLETED, 0, {}, Outcome.SUCCEEDED),
+        (Cause.FAILED, 1, {}, Outcome.FAILED),
+        (Cause.FAILED, 3, {"failed": {"action": "resubmit", "budget": 9}, "final_exit_codes": [3]}, Outcome.FAILED),
+        (Cause.FAILED, 1, {"failed": {"action": "resubmit", "budget": 9}}, Outcome.DEADLINE),
+        (Cause.FAILED, 1, {"failed": {"action": "hold"}}, Outcome.DEADLINE),
+    ],
+)
+def test_success_and_a_failure_that_ends_the_job_stay_what_they_are(
+    cause: Cause, code: int, spec: dict[str, Any], outcome: Outcome
+) -> None:
+    story = running(recovery=spec)
+    story.later(9 * HOUR)
+    story.end(cause, code=code)
+    step = story.step()
+    assert isinstance(step, Finish) and step.outcome is outcome
 
 
 @pytest.mark.parametrize("passed", [HOUR, 9 * HOUR])
@@ -140,17 +192,28 @@ def test_without_a_deadline_nothing_is_ever_over() -> None:
     story = Story({}, PLAIN)
     story.submit()
     story.run()
-    assert time_left(story.state, story.now) is None and not is_over(story.state, story.now + 9999 * HOUR)
+    assert time_left(story.state, story.now) is None and not leaves_no_time(story.state, story.now + 9999 * HOUR)
     assert terms_of(story.state) is None
 
 
-@pytest.mark.parametrize(("own", "left", "given"), [(None, HOUR, HOUR), (2 * HOUR, HOUR, HOUR), (HOUR, 2 * HOUR, HOUR)])
-def test_a_time_limit_is_no_longer_than_what_is_left(own: timedelta | None, left: timedelta, given: timedelta) -> None:
-    assert limited(Resources(time_limit=own), left).time_limit == given
-    assert limited(Resources(time_limit=own), None).time_limit == own
+LIMITS = [
+    (None, HOUR, HOUR + LIMIT_GRACE),
+    (2 * HOUR, HOUR, HOUR + LIMIT_GRACE),
+    (HOUR, 2 * HOUR, HOUR),
+    (timedelta(seconds=90), HOUR, timedelta(seconds=90)),
+    (HOUR, -HOUR, LIMIT_GRACE),
+]
 
 
-def test_a_submission_carries_its_terms_and_no_longer_time_limit() -> None:
+@pytest.mark.parametrize(("own", "left", "given"), LIMITS)
+def test_a_time_limit_is_little_longer_than_what_is_left(
+    own: timedelta | None, left: timedelta, given: timedelta
+) -> None:
+    assert within_time_left(Resources(time_limit=own), left).time_limit == given
+    assert within_time_left(Resources(time_limit=own), None).time_limit == own
+
+
+def test_a_submission_carries_its_terms_and_a_time_limit_behind_its_deadline() -> None:
     # given a job of 8 hours, preempted after six and a half, in another minute's midst
     story = running(resources={"time_limit": "3h"})
     story.later(6 * HOUR + 30 * MINUTE + timedelta(seconds=20))
@@ -163,18 +226,18 @@ def test_a_submission_carries_its_terms_and_no_longer_time_limit() -> None:
     terms = request.document.deadline
     assert terms is not None and (terms.budget, terms.margin, terms.opened_at) == (8 * HOUR, 2 * MINUTE, None)
     assert terms.now == story.now.timestamp()
-    assert request.resources.time_limit == HOUR + 29 * MINUTE + timedelta(seconds=40)
-    # and Slurm, which would round up, is told whole minutes
-    assert "--time=0-01:29:00" in sbatch_options(request, {}, "log", None)
+    assert request.resources.time_limit == HOUR + 30 * MINUTE + timedelta(seconds=40)
+    assert "--time=0-01:30:40" in sbatch_options(request, {}, "log", None)
     assert Submission.decode(request.document.encode(), "it") == request.document
 
 
-def test_a_job_without_one_is_handed_what_its_spec_says() -> None:
-    story = Story({"resources": {"time_limit": "90s"}}, PLAIN)
+@pytest.mark.parametrize("deadline", [None, TERMS])
+def test_a_time_limit_of_the_jobs_own_is_handed_on_as_it_is(deadline: dict[str, Any] | None) -> None:
+    story = Story({"resources": {"time_limit": "90s"}, "deadline": deadline}, PLAIN)
     story.intend()
     assert story.state.opened is not None and story.state.newest is not None
     request = request_of("digits", "id", story.state.opened, story.state.newest, {}, lambda: True, story.state)
-    assert request.document.deadline is None and b"deadline" not in request.document.encode()
+    assert (b"deadline" in request.document.encode()) == (deadline is not None)
     assert "--time=0-00:01:30" in sbatch_options(request, {}, "log", None)
 
 

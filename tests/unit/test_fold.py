@@ -170,7 +170,7 @@ def submitted(**spec: Any) -> Story:
 def unchanged(story: Story, *facts: Fact, generation: int | None = None) -> bool:
     before = story.state
     after = story.tell(*facts, generation=generation)
-    return after == before.model_copy(update={"seq": after.seq, "at": after.at, "latest": after.latest})
+    return after == before.model_copy(update={"seq": after.seq, "at": after.at, "latest_at": after.latest_at})
 
 
 def test_nothing_counts_before_a_lineage_is_opened() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 from prefect_dispatch.errors import MalformedDocument, UsageError
 from prefect_dispatch.format.dataclass import dataclass
@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Optional
 
-TERMINATE_AT = timedelta(seconds=5)
+TERMINATE_BEFORE = timedelta(seconds=5)
 """How long before the deadline a program that is still there gets SIGTERM."""
 LATEST = 253402300799.0
 """The last second of the year 9999: no time that anybody writes is greater."""
@@ -25,8 +25,8 @@ _TERMS = ("budget", "margin", "opened_at", "now")
 
 def check_terms(budget: timedelta, margin: timedelta) -> str:
     """Say what is wrong with a budget and a margin; empty where nothing is."""
-    if margin < TERMINATE_AT:
-        seconds = TERMINATE_AT.total_seconds()
+    if margin < TERMINATE_BEFORE:
+        seconds = TERMINATE_BEFORE.total_seconds()
         return (
             f"margin {margin.total_seconds():g}s is too short: SIGTERM comes at {seconds:g}s; give {seconds:g}s or more"
         )
@@ -99,7 +99,7 @@ class TotalDeadline:
         generation: which of its generations.
         attempt: the execution that made it.
         began_at: when its time began, in seconds since 1970.
-        budget: how long it lasts, in seconds.
+        budget_seconds: how long it lasts.
         identity: digests of what makes the run this run, without its code.
     """
 
@@ -107,13 +107,13 @@ class TotalDeadline:
     generation: int
     attempt: str
     began_at: float
-    budget: float
+    budget_seconds: float
     identity: Mapping[str, str]
 
     @property
     def ends_at(self) -> float:
         """When it is over, in seconds since 1970."""
-        return self.began_at + self.budget
+        return self.began_at + self.budget_seconds
 
     def fields(self) -> Dict[str, Any]:
         """The document's fields. That of the end is for people: it follows from two others."""
@@ -122,7 +122,7 @@ class TotalDeadline:
             "generation": self.generation,
             "attempt": self.attempt,
             "began_at": self.began_at,
-            "budget_seconds": self.budget,
+            "budget_seconds": self.budget_seconds,
             "ends_at": self.ends_at,
             "identity": dict(self.identity),
         }
@@ -150,7 +150,7 @@ class TotalDeadline:
             for name, mine, theirs in (
                 ("lineage", self.lineage, wanted.lineage),
                 ("generation", self.generation, wanted.generation),
-                ("budget", f"{self.budget:g}s", f"{wanted.budget:g}s"),
+                ("budget", f"{self.budget_seconds:g}s", f"{wanted.budget_seconds:g}s"),
             )
             if mine != theirs
         ]
@@ -163,6 +163,15 @@ class TotalDeadline:
 def without_code(identity: Mapping[str, str]) -> Dict[str, str]:
     """The identity that a deadline is bound to: a mended program is the same run, and gets no new time for it."""
     return {name: value for name, value in identity.items() if name != CODE}
+
+
+def describe_time(at: float) -> str:
+    """Write a time for people, such as ``2027-01-15T16:00:00Z``.
+
+    Args:
+        at: seconds since 1970.
+    """
+    return datetime.fromtimestamp(int(at), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def take_time(document: Mapping[str, Any], name: str, what: str) -> float:

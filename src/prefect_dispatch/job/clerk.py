@@ -44,10 +44,10 @@ class Clerk:
         interval: how often saves are looked for, and how often a progress may be noted.
         scan_timeout: how long one look may take.
         alarm: called, in any thread, when :attr:`problem` gets its value.
+        now: what stamps the journal's entries, in seconds since 1970; where there is a total deadline, the clock that
+            it goes by, so that a later execution finds what time it was.
 
     Attributes:
-        clock: what stamps the journal's entries, in seconds since 1970; where there is a total deadline, the clock that
-            it goes by, so that a later execution finds what time it was.
         problem: why the saves cannot be published; None while they can.
         failure: the program's own word that it has failed; None while it has not said so.
     """
@@ -60,8 +60,8 @@ class Clerk:
         interval: timedelta,
         scan_timeout: timedelta,
         alarm: Callable[[], None],
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self.clock: Callable[[], float] = time.time
         self.problem: Optional[str] = None
         self.failure: Optional[str] = None
         self._saving = saving
@@ -70,6 +70,7 @@ class Clerk:
         self._interval = interval.total_seconds()
         self._scan_timeout = scan_timeout.total_seconds()
         self._alarm = alarm
+        self._now = now
         self._changed = threading.Condition()
         self._saves: Deque[Tuple[CheckpointSave, Fingerprint]] = deque()
         self._notes: Deque[Tuple[JournalKind, Dict[str, Any]]] = deque()
@@ -110,7 +111,7 @@ class Clerk:
     def note(self, kind: JournalKind, **fields: Any) -> None:
         """Have an entry written into the journal. Returns at once."""
         with self._changed:
-            self._notes.append((kind, {"at": self.clock(), **fields}))
+            self._notes.append((kind, {"at": self._now(), **fields}))
             self._changed.notify()
 
     def check_scan(self) -> None:
@@ -140,7 +141,7 @@ class Clerk:
                 return
 
     def write(self, kind: JournalKind, **fields: Any) -> None:
-        """Write an entry into the journal now, stamped with :attr:`clock` in seconds since 1970.
+        """Write an entry into the journal now, stamped with its time.
 
         A journal that cannot be written is told, and stops nothing.
         """
@@ -152,7 +153,7 @@ class Clerk:
         self._write(JournalKind.EXIT, note.fields(), tries=_LAST_ENTRY_TRIES)
 
     def _write(self, kind: JournalKind, fields: Dict[str, Any], tries: int) -> None:
-        entry = {"at": self.clock(), **fields}
+        entry = {"at": self._now(), **fields}
         for left in reversed(range(tries)):
             try:
                 self._journal.append(kind.value, **entry)

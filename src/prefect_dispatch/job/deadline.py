@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 from prefect_dispatch.errors import DeadlinePassed
-from prefect_dispatch.format.deadline import TERMINATE_AT, DeadlineTerms, TotalDeadline, without_code
+from prefect_dispatch.format.dataclass import dataclass
+from prefect_dispatch.format.deadline import TERMINATE_BEFORE, describe_time
 from prefect_dispatch.format.durations import describe_duration
-from prefect_dispatch.stores.deadline import agree_on_deadline, first_claim, greatest_time
+from prefect_dispatch.stores.deadline import agree_on_deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from datetime import timedelta
-    from typing import Callable, Mapping, Optional
+    from typing import Callable
 
+    from prefect_dispatch.format.deadline import DeadlineTerms, TotalDeadline
     from prefect_dispatch.stores.port import Store
 
 
@@ -56,74 +58,37 @@ class DeadlineClock:
         return counted
 
 
+@dataclass(frozen=True)
 class Deadline:
-    """The total deadline of one execution's generation.
+    """The total deadline of one execution's generation, as it is written down.
 
     Args:
-        terms: what the submission says of it.
-        clock: injected by tests; the machine's clocks, and what the submission knows, where left out.
+        ends_at: when it passes, in seconds since 1970.
+        margin: how long before it the program is asked to save.
+        clock: tells how much is left.
     """
 
-    def __init__(self, terms: DeadlineTerms, clock: Optional[DeadlineClock] = None) -> None:
-        self._terms = terms
-        self._clock = clock or DeadlineClock(terms.now)
-        self._clock.learn(terms.now)
-        self._total: Optional[TotalDeadline] = None
+    ends_at: float
+    margin: timedelta
+    clock: DeadlineClock
 
     @property
-    def margin(self) -> timedelta:
-        """How long before it the program is asked to save."""
-        return self._terms.margin
-
-    @property
-    def terminate_at(self) -> float:
+    def terminate_before(self) -> float:
         """How many seconds before it the program gets SIGTERM."""
-        return TERMINATE_AT.total_seconds()
-
-    @property
-    def ends_at(self) -> Optional[float]:
-        """When it passes, in seconds since 1970; None before :meth:`settle`."""
-        return None if self._total is None else self._total.ends_at
-
-    def now(self) -> float:
-        """Now, in seconds since 1970; never less than before."""
-        return self._clock.now()
-
-    def look(self, store: Store, generation: int) -> None:
-        """Learn from the root what time it was when somebody of this generation last wrote; before the claim."""
-        self._clock.learn(greatest_time(store, generation))
-
-    def settle(
-        self, store: Store, lineage: str, generation: int, attempt: str, identity: Mapping[str, str]
-    ) -> TotalDeadline:
-        """Write the deadline down, or learn the one that counts; after the claim.
-
-        Raises:
-            MalformedDocument: what is written down is none, or another one.
-            StoreError: the store failed.
-        """
-        began_at = self._terms.opened_at
-        if began_at is None:
-            first = first_claim(store, generation)
-            began_at = self.now() if first is None else first
-        budget = self._terms.budget.total_seconds()
-        wanted = TotalDeadline(lineage, generation, attempt, began_at, budget, without_code(identity))
-        self._total = agree_on_deadline(store, wanted)
-        self._clock.learn(self._total.began_at)
-        return self._total
+        return TERMINATE_BEFORE.total_seconds()
 
     def left(self) -> float:
         """Seconds until it passes; negative afterwards."""
-        return float("inf") if self._total is None else self._total.ends_at - self.now()
+        return self.ends_at - self.clock.now()
 
-    def is_near(self) -> bool:
-        """Whether no more than the margin is left."""
+    def leaves_no_time(self) -> bool:
+        """Whether nothing may be started any more: no more than the margin is left."""
         return self.left() <= self.margin.total_seconds()
 
     def until_next(self) -> float:
         """Seconds until something is due: the notice, SIGTERM, or the end."""
         left = self.left()
-        for due in (self.margin.total_seconds(), TERMINATE_AT.total_seconds()):
+        for due in (self.margin.total_seconds(), self.terminate_before):
             if left > due:
                 return left - due
         return max(0.0, left)
@@ -135,9 +100,31 @@ class Deadline:
             DeadlinePassed: no more than the margin is left.
         """
         left = self.left()
-        if not self.is_near():
+        if not self.leaves_no_time():
             return
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.ends_at))
         margin = describe_duration(self.margin)
         how = "has passed" if left <= 0 else f"is in {left:.0f}s, and within its margin of {margin} nothing is started"
-        raise DeadlinePassed(f"the total deadline {at} {how}; a job that is to go on supersedes this one")
+        raise DeadlinePassed(
+            f"the total deadline {describe_time(self.ends_at)} {how}; a job that is to go on supersedes this one"
+        )
+
+    def __str__(self) -> str:
+        return f"{describe_time(self.ends_at)}, in {describe_duration(timedelta(seconds=self.left()))}"
+
+
+def settle(store: Store, terms: DeadlineTerms, clock: DeadlineClock, wanted: TotalDeadline) -> Deadline:
+    """Write the deadline down, or learn the one that counts; after the claim.
+
+    Args:
+        store: the lineage's root.
+        terms: what the submission says of it.
+        clock: tells how much is left; it learns when the deadline began.
+        wanted: as it would be if this execution were the first one.
+
+    Raises:
+        MalformedDocument: what is written down is none, or another one.
+        StoreError: the store failed.
+    """
+    counts = agree_on_deadline(store, wanted)
+    clock.learn(counts.began_at)
+    return Deadline(counts.ends_at, terms.margin, clock)

@@ -84,3 +84,11 @@ class Notices:
             self.first = number
             if self._starting:
                 raise Noticed(number)
+
+
+def name_of_signal(number: int) -> str:
+    """A signal's name, such as ``SIGTERM``; its number where it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

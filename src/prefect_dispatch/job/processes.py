@@ -203,8 +203,18 @@ def _parents() -> Iterator["tuple[int, int]"]:
 
 def is_zombie(pid: int) -> bool:
     """Whether a process has ended and its parent has not noticed."""
+    return _state(pid) == b"Z"
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, whoever has noticed that."""
+    return _state(pid) in (b"Z", b"X", b"")
+
+
+def _state(pid: int) -> bytes:
+    """The letter of a process's state (proc_pid_stat(5)); empty where there is none."""
     stat = _read(f"/proc/{pid}/stat")
-    return stat[stat.rfind(b")") + 2 :].split()[:1] == [b"Z"]
+    return stat[stat.rfind(b")") + 2 :][:1]
 
 
 def _carries(pid: int, attempt: str) -> bool:

@@ -13,7 +13,7 @@ from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.job.guardian import KILL_WITHIN, Guardian
-from prefect_dispatch.job.processes import become_subreaper, children_now, is_zombie, kill_all, reap
+from prefect_dispatch.job.processes import become_subreaper, children_now, has_ended, is_zombie, kill_all, reap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,6 +140,11 @@ class Program:
     def leader_is_unnoticed(self) -> bool:
         """Whether the leader has ended and the guardian, which takes note of that at once, has not."""
         return is_zombie(self._leader)
+
+    @property
+    def leader_has_ended(self) -> bool:
+        """Whether the leader has ended, or is being killed with all the rest."""
+        return self.is_clearing or has_ended(self._leader)
 
     def take_reports(self) -> Optional[Ending]:
         """Take what the guardian has to say; the ending once nothing of the program is left, else None."""

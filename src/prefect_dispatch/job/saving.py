@@ -38,6 +38,7 @@ class Saving:
         execution: which one.
         clock: monotonic seconds.
         say: adds a line to the log.
+        now: what stamps the journal's entries, in seconds since 1970.
 
     Attributes:
         looking_since: when the look at the folder began that is under way, by the clock; None between looks.
@@ -48,11 +49,13 @@ class Saving:
         execution: Execution,
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None] = lambda line: None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._execution = execution
         self._clock = clock
         self._watch = watch_for(execution.saves, clock)
         self._say = say
+        self._now = now
         self._manifests: Dict[str, Manifest] = {}
         self._named: Set[str] = set()
         self._skipped: Set[str] = set()
@@ -240,7 +243,7 @@ class Saving:
         reason = f"{printable(str(error))}; it is left out: narrow saves.pattern"
         self._say(f"{line} is refused: {reason}")
         journal = execution.root.journal(execution.attempt)
-        journal.append(JournalKind.REFUSED.value, at=time.time(), line=line, reason=reason)
+        journal.append(JournalKind.REFUSED.value, at=self._now(), line=line, reason=reason)
         self._skipped.add(found.path)
 
     def _inside(self, path: str) -> str:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from prefect_dispatch.format.deadline import DeadlineTerms
-from prefect_dispatch.model.spec import Resources
+from prefect_dispatch.model.spec import DeadlineSpec, Resources
 from prefect_dispatch.model.state import LineageState
+
+LIMIT_GRACE = timedelta(minutes=1)
+"""How much longer than what is left a scheduler's time limit is: the helper ends the program in time and publishes what
+it saved, and a scheduler that was faster would cut off both. The limit is for a helper that does not."""
 
 
 def began_at(state: LineageState) -> datetime | None:
@@ -17,9 +21,10 @@ def began_at(state: LineageState) -> datetime | None:
     Returns:
         When; None where it has not, as far as the record tells.
     """
-    if state.opened is None or state.opened.spec.deadline is None:
+    spec = _spec(state)
+    if spec is None:
         return None
-    if state.opened.spec.deadline.count_queue:
+    if spec.count_queue:
         return state.opened_at
     times = [
         max(each.started_at, submission.at) for submission, each in state.executions if each.started_at is not None
@@ -37,37 +42,37 @@ def time_left(state: LineageState, now: datetime) -> timedelta | None:
     Returns:
         How much; None where there is no total deadline.
     """
-    if state.opened is None or state.opened.spec.deadline is None:
-        return None
-    began = began_at(state)
-    budget = state.opened.spec.deadline.budget
-    return budget if began is None else began + budget - max(now, state.latest or now)
+    spec, began = _spec(state), began_at(state)
+    if spec is None or began is None:
+        return None if spec is None else spec.budget
+    return began + spec.budget - max(now, state.latest_at or now)
 
 
-def is_over(state: LineageState, now: datetime) -> bool:
+def leaves_no_time(state: LineageState, now: datetime) -> bool:
     """Whether nothing of the current generation may be started any more: its deadline has passed, or is too near."""
-    left = time_left(state, now)
-    return left is not None and left <= _margin(state)
+    spec, left = _spec(state), time_left(state, now)
+    return spec is not None and left is not None and left <= spec.margin
 
 
 def terms_of(state: LineageState) -> DeadlineTerms | None:
     """What a submission says of the total deadline; None where there is none."""
-    if state.opened is None or state.opened.spec.deadline is None:
+    spec = _spec(state)
+    if spec is None:
         return None
-    spec = state.opened.spec.deadline
     queued_since = state.opened_at.timestamp() if spec.count_queue and state.opened_at is not None else None
-    now = state.latest.timestamp() if state.latest is not None else 0.0
+    now = state.latest_at.timestamp() if state.latest_at is not None else 0.0
     return DeadlineTerms(spec.budget, spec.margin, max(0.0, now), queued_since)
 
 
-def limited(resources: Resources, left: timedelta | None) -> Resources:
-    """The resources of an execution whose time limit is no longer than what is left."""
-    if left is None or (resources.time_limit is not None and resources.time_limit <= left):
+def within_time_left(resources: Resources, left: timedelta | None) -> Resources:
+    """The resources of an execution that a scheduler ends soon after the total deadline, if nobody did before."""
+    if left is None:
         return resources
-    return resources.model_copy(update={"time_limit": max(timedelta(seconds=1), left)})
+    limit = max(timedelta(0), left) + LIMIT_GRACE
+    if resources.time_limit is not None and resources.time_limit <= limit:
+        return resources
+    return resources.model_copy(update={"time_limit": limit})
 
 
-def _margin(state: LineageState) -> timedelta:
-    if state.opened is None or state.opened.spec.deadline is None:
-        return timedelta(0)
-    return state.opened.spec.deadline.margin
+def _spec(state: LineageState) -> DeadlineSpec | None:
+    return state.opened.spec.deadline if state.opened is not None else None

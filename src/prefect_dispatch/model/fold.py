@@ -37,7 +37,7 @@ from prefect_dispatch.model.facts import (
 from prefect_dispatch.model.observation import ObjectState
 from prefect_dispatch.model.state import Execution, Hold, Landing, LineageState, Parent, SubmissionState
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Raised when the same facts would fold to another state, so that older snapshots are not taken up."""
 
 
@@ -50,10 +50,10 @@ def fold(entries: Iterable[Entry], state: LineageState | None = None) -> Lineage
 
 
 def apply(state: LineageState, entry: Entry) -> LineageState:
-    """The state after one more entry. One that comes too late or tells nothing new changes seq, at and latest alone."""
+    """The state after one more entry. What is late or tells nothing new changes seq, at and latest_at alone."""
     changed = _apply(state, entry)
-    latest = max(changed.latest, entry.at) if changed.latest is not None else entry.at
-    return changed.model_copy(update={"seq": entry.seq, "at": entry.at, "latest": latest})
+    latest = max(changed.latest_at, entry.at) if changed.latest_at is not None else entry.at
+    return changed.model_copy(update={"seq": entry.seq, "at": entry.at, "latest_at": latest})
 
 
 def _apply(state: LineageState, entry: Entry) -> LineageState:

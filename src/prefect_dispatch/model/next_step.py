@@ -9,7 +9,7 @@ from datetime import datetime
 from prefect_dispatch.format.epoch import MAX_RESTART, MAX_SUBMISSION
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import SCHEDULER_RESTARTS, Action, Cause
-from prefect_dispatch.model.deadline import is_over
+from prefect_dispatch.model.deadline import leaves_no_time
 from prefect_dispatch.model.end import End, end_of
 from prefect_dispatch.model.facts import (
     Abandoned,
@@ -196,14 +196,17 @@ def _after_end(here: _Situation, submission: SubmissionState, end: End) -> Step:
         return _finish(here, Outcome.STOPPED, "stopped at the scheduler")
     if end.cause is Cause.DEADLINE:
         return _finish(here, Outcome.DEADLINE, "the total deadline passed")
-    rule = opened.plan.recovery(end.cause)
-    if end.cause is Cause.FAILED and end.exit_code in opened.spec.recovery.final_exit_codes:
+    rule, failed = opened.plan.recovery(end.cause), end.cause is Cause.FAILED
+    if failed and end.exit_code in opened.spec.recovery.final_exit_codes:
         return _finish(here, Outcome.FAILED, f"exit code {end.exit_code} is never run again{end.told}")
+    if failed and rule.action is Action.FAIL:
+        return _finish(here, Outcome.FAILED, end.told_of_failure)
+    if leaves_no_time(state, max(here.now, state.not_before or here.now)):
+        # Whatever a rule, a hold or a delay would lead to, nothing can be started any more. Only a failure of the
+        # program's own that ends the job ends it as that: time would have changed nothing.
+        return Retire(submission=submission) if submission.may_restart else _out_of_time(here, end)
     if rule.action is Action.FAIL:
         return _finish(here, Outcome.FAILED, end.told_of_failure)
-    if is_over(state, max(here.now, state.not_before or here.now)):
-        # Whatever a rule, a hold or a delay would lead to, nothing can be started any more.
-        return Retire(submission=submission) if submission.may_restart else _out_of_time(here, end)
     if rule.action is Action.HOLD:
         return _hold_after(here, submission, end, f"{end.cause}{end.told}")
     if state.spent.get(end.cause, 0) > rule.budget:
@@ -243,7 +246,7 @@ def _after_lift(here: _Situation, lifted: HoldLifted, submission: SubmissionStat
 
 def _again(here: _Situation, submission: SubmissionState, end: End, action: Action) -> Step:
     same, restart = not _elsewhere(here.state), end.restart
-    if is_over(here.state, here.now):
+    if leaves_no_time(here.state, here.now):
         return _replace(here, submission)
     if action is Action.REQUEUE and same and submission.may_restart and restart is not None and restart < MAX_RESTART:
         if end.cause in SCHEDULER_RESTARTS and _word(here.state) is None:
@@ -268,7 +271,7 @@ def _replace(here: _Situation, submission: SubmissionState) -> Step:
 
 def _submit(here: _Situation, n: int) -> Step:
     state = here.state
-    if is_over(state, here.now):
+    if leaves_no_time(state, here.now):
         return _out_of_time(here, end_of(state.newest) if state.newest is not None else None)
     if n > MAX_SUBMISSION:
         return _hold(here, state.newest, None, f"all {MAX_SUBMISSION} submissions of this generation are used up")
@@ -328,7 +331,7 @@ def _hold_reopened(here: _Situation, reopened: Reopened) -> Step:
     who, after = reopened.who or "a person", f" after {reopened.after}" if reopened.after else ""
     why = f"reopened by {who}{after}{f': {reopened.note}' if reopened.note else ''}"
     end = end_of(submission) if submission is not None else None
-    if is_over(here.state, here.now):
+    if leaves_no_time(here.state, here.now):
         # It goes on from where it was, and its time with it: nobody is asked what could not be done.
         ending = _ending(here)
         return ending if ending is not None else _out_of_time(here, end)

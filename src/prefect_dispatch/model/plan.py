@@ -134,7 +134,7 @@ def plan(
             "since this supervisor cannot see the checkpoint root"
         )
     if spec.deadline is not None:
-        notes.append(_deadline_note(spec.deadline, capabilities))
+        notes.append(_deadline_note(spec.deadline))
     if spec.resources.time_limit is not None and not capabilities.time_limit:
         notes.append(f"resources.time_limit is not enforced: {capabilities.scheduler} has no time limits")
     if capabilities.nodes is not None and spec.resources.nodes > capabilities.nodes:
@@ -152,12 +152,11 @@ def plan(
     )
 
 
-def _deadline_note(deadline: DeadlineSpec, capabilities: Capabilities) -> str:
+def _deadline_note(deadline: DeadlineSpec) -> str:
     since = "its opening, the queue included" if deadline.count_queue else "the claim of its first execution"
-    limit = "and no time limit is longer than what is left" if capabilities.time_limit else "which its helper enforces"
     return (
-        f"deadline: {describe_duration(deadline.budget)} from {since}, with queue, holds and imports, and never later; "
-        f"notice to save at {describe_duration(deadline.margin)} left, within which nothing is started, {limit}"
+        f"deadline: {describe_duration(deadline.budget)} from {since}, with queue, holds and imports, and never later. "
+        f"At {describe_duration(deadline.margin)} left the program gets its notice to save, and nothing is started"
     )
 
 

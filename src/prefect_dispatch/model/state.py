@@ -216,7 +216,7 @@ class LineageState(_State):
     Attributes:
         seq: the place of the last fact; 0 for an empty record.
         at: when the last fact was recorded.
-        latest: the greatest time at which a fact was recorded since the generation began.
+        latest_at: the greatest time at which a fact was recorded since the generation began.
         generation: the current generation.
         opened: the fact that opened it; None for an empty record.
         opened_at: when.
@@ -244,7 +244,7 @@ class LineageState(_State):
 
     seq: int = 0
     at: AwareDatetime | None = None
-    latest: AwareDatetime | None = None
+    latest_at: AwareDatetime | None = None
     generation: int = 0
     opened: Opened | None = None
     opened_at: AwareDatetime | None = None

@@ -47,7 +47,7 @@ from prefect_dispatch.stores.verdict import Finding, Judge, read_barred, read_ma
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterator, List, Optional
+    from typing import Callable, Dict, Iterator, List, Optional
 
     from prefect_dispatch.stores.port import Store
 
@@ -120,8 +120,8 @@ class _Check:
             with self._reporting(f"{PRUNED}/{name}"):
                 Publication.parse(name, PRUNED)
         self._check_completions()
-        self._check_references()
-        self._check_deadlines()
+        self._check_generations(IDENTITY, reference_name, read_reference)
+        self._check_generations(DEADLINE, deadline_name, read_deadline)
         self._check_publications()
         self._tell_the_rest()
         return self._found
@@ -219,23 +219,17 @@ class _Check:
                 elif started.epoch != part.completion.epoch:
                     self._fault(place, f"it is of epoch {part.completion.epoch}, its attempt of {started.epoch}")
 
-    def _check_references(self) -> None:
-        for name in self._names(IDENTITY):
-            place = f"{IDENTITY}/{name}"
+    def _check_generations(
+        self, folder: str, name_of: Callable[[int], str], read: Callable[[Store, int], object]
+    ) -> None:
+        """Read every document of a folder that holds one for each generation."""
+        for name in self._names(folder):
+            place = f"{folder}/{name}"
             with self._reporting(place):
                 digits = name[:20]
-                if not (digits.isascii() and digits.isdigit() and reference_name(int(digits)) == name):
+                if not (digits.isascii() and digits.isdigit() and name_of(int(digits)) == name):
                     raise MalformedName(f"{place} is no generation's; find out who wrote it, then move it away")
-                read_reference(self._store, int(digits))
-
-    def _check_deadlines(self) -> None:
-        for name in self._names(DEADLINE):
-            place = f"{DEADLINE}/{name}"
-            with self._reporting(place):
-                digits = name[:20]
-                if not (digits.isascii() and digits.isdigit() and deadline_name(int(digits)) == name):
-                    raise MalformedName(f"{place} is no generation's; find out who wrote it, then move it away")
-                read_deadline(self._store, int(digits))
+                read(self._store, int(digits))
 
     def _check_publications(self) -> None:
         publications: List[Publication] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefect_dispatch.errors import Absent, Exists, MalformedDocument, MalformedError
 from prefect_dispatch.failpoints import reach
+from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.deadline import TotalDeadline, take_time
 from prefect_dispatch.stores.claim import parse_claim_name, read_claim
 from prefect_dispatch.stores.documents import create_once, read_document
@@ -13,9 +14,8 @@ from prefect_dispatch.stores.started import read_started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator, List, Optional
+    from typing import Iterator, Optional
 
-    from prefect_dispatch.stores.claim import Claim
     from prefect_dispatch.stores.port import Store
 
 _NEWEST = 16
@@ -23,32 +23,32 @@ _NEWEST = 16
 ones wrote before it is in it; this many may have lived on side by side."""
 
 
-def greatest_time(store: Store, generation: int) -> float:
-    """The greatest time that any execution of a generation has written, in seconds since 1970; 0 where none has.
+@dataclass(frozen=True)
+class Past:
+    """What the executions of a generation have written of time, in seconds since 1970.
+
+    Args:
+        first_claim: when the first of them claimed; None where no claim says when.
+        latest: the greatest time that any of them has written; 0 where none has.
+    """
+
+    first_claim: Optional[float] = None
+    latest: float = 0.0
+
+
+def read_past(store: Store, generation: int) -> Past:
+    """Read when the executions of a generation began, and what time it was when they last wrote.
 
     Raises:
         MalformedName: ``claims/`` holds a name that is no epoch.
         MalformedDocument: a claim, or what an execution noted at its start, is not one.
         StoreError: the store failed.
     """
-    greatest = 0.0
-    claims = _claims(store, generation)
-    for claim in claims:
-        greatest = max(greatest, claim.at or 0.0)
-    for claim in claims[-_NEWEST:]:
-        greatest = max(greatest, *_last_words(store, claim.attempt))
-    return greatest
-
-
-def first_claim(store: Store, generation: int) -> Optional[float]:
-    """When the first execution of a generation claimed; None where no claim says when.
-
-    Raises:
-        MalformedName: ``claims/`` holds a name that is no epoch.
-        MalformedDocument: a claim is not one.
-        StoreError: the store failed.
-    """
-    return min((claim.at for claim in _claims(store, generation) if claim.at is not None), default=None)
+    epochs = sorted(parse_claim_name(name) for name in store.ledger(CLAIMS).names())
+    claims = [read_claim(store, epoch) for epoch in epochs if epoch.generation == generation]
+    times = [claim.at for claim in claims if claim.at is not None]
+    words = [at for claim in claims[-_NEWEST:] for at in _last_words(store, claim.attempt)]
+    return Past(min(times, default=None), max([*times, *words], default=0.0))
 
 
 def agree_on_deadline(store: Store, wanted: TotalDeadline) -> TotalDeadline:
@@ -110,22 +110,20 @@ def deadline_name(generation: int) -> str:
     return f"{generation:020d}.json"
 
 
-def _claims(store: Store, generation: int) -> List[Claim]:
-    epochs = sorted(parse_claim_name(name) for name in store.ledger(CLAIMS).names())
-    return [read_claim(store, epoch) for epoch in epochs if epoch.generation == generation]
-
-
 def _last_words(store: Store, attempt: str) -> Iterator[float]:
-    """The times of an execution's start and of its last entry. A journal that cannot be read bounds nothing."""
-    yield 0.0
+    """The times of an execution's start and of its last entry that has one. What cannot be read bounds nothing."""
     started = read_started(store, attempt)
     if started is not None and "started_at" in started.details:
         yield take_time(started.details, "started_at", f"{store.location}: what {attempt} noted at its start")
     folder = journal_folder(attempt)
+    ledger = store.ledger(folder)
+    journal = Journal(ledger, folder)
     try:
-        entries = Journal(store.ledger(folder), folder).entries(limit=1)
-        for entry in entries:
-            if "at" in entry.fields:
-                yield take_time(entry.fields, "at", f"{store.location}/{folder}")
+        # An entry that a command of the program wrote has no time: whoever wrote the one before had the clock.
+        for name in reversed(ledger.names()):
+            fields = journal.read(name).fields
+            if "at" in fields:
+                yield take_time(fields, "at", f"{store.location}/{folder}")
+                return
     except (Absent, MalformedError):
         return

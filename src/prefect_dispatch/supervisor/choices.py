@@ -6,7 +6,7 @@ import contextlib
 
 from prefect_dispatch.errors import Exists, LineageError
 from prefect_dispatch.model.capabilities import Capabilities
-from prefect_dispatch.model.deadline import is_over
+from prefect_dispatch.model.deadline import leaves_no_time
 from prefect_dispatch.model.facts import (
     HoldLifted,
     HoldOpened,
@@ -136,10 +136,10 @@ def reopen(record: Record, *, who: str, note: str = "") -> LineageState:
                 f"lineage {record.lineage!r} is finished ({state.finished.outcome}), which cannot be reopened; "
                 "have a new run supersede it, or give that one a lineage name of its own"
             )
-        if is_over(state, record.now()):
+        if leaves_no_time(state, record.now()):
             raise LineageError(
-                f"lineage {record.lineage!r} has used up the time of its total deadline, which nothing moves; "
-                "have a new run supersede it, which has a deadline of its own"
+                f"lineage {record.lineage!r} has no time left to start anything before its total deadline, which "
+                "nothing moves; have a new run supersede it, which has a deadline of its own"
             )
         try:
             reopened = record.append(Reopened(who=who, after=state.finished.outcome, note=note))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.format.submission import Notice, RestartSource, Submission
-from prefect_dispatch.model.deadline import limited, terms_of, time_left
+from prefect_dispatch.model.deadline import terms_of, time_left, within_time_left
 from prefect_dispatch.model.facts import Opened
 from prefect_dispatch.model.state import LineageState, SubmissionState
 from prefect_dispatch.model.submission_request import SubmissionRequest
@@ -32,7 +32,7 @@ def request_of(
     submission: SubmissionState,
     secrets: Mapping[str, str],
     in_time: Callable[[], bool],
-    state: LineageState | None = None,
+    state: LineageState,
 ) -> SubmissionRequest:
     """Everything that a scheduler needs for one submission, and whether it may still be made.
 
@@ -66,7 +66,7 @@ def request_of(
         identity_from=spec.identity_providers() or None,
         workplace=spec.workplace or "",
         record_root=opened.record_root if opened.record_root != opened.root else "",
-        deadline=None if state is None else terms_of(state),
+        deadline=terms_of(state),
     )
     return SubmissionRequest(
         document=document,
@@ -74,7 +74,7 @@ def request_of(
         setup=spec.setup,
         workdir=Path(opened.workdir),
         environment=spec.environment,
-        resources=spec.resources if state is None else limited(spec.resources, time_left(state, submission.at)),
+        resources=within_time_left(spec.resources, time_left(state, submission.at)),
         restarts_allowed=submission.restarts_allowed,
         log=None if spec.log == "auto" else Path(opened.workdir) / spec.log,
         secrets=secrets,

@@ -111,7 +111,7 @@ class Look:
         state = lineage_record.refresh()
         scheduler = ScriptedScheduler(clock.now, SCRIPTED)
         assert state.opened is not None and state.newest is not None
-        request = request_of(self.lineage, lineage_record.id(), state.opened, state.newest, {}, lambda: True)
+        request = request_of(self.lineage, lineage_record.id(), state.opened, state.newest, {}, lambda: True, state)
         reference = await scheduler.submit(request)
         scheduler.start(reference)
         view = RootView(open_lineage_root(str(self.root), self.lineage))

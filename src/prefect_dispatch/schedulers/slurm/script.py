@@ -7,7 +7,6 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 
 from prefect_dispatch.errors import UsageError
@@ -110,19 +109,13 @@ def sbatch_options(
     if resources.memory is not None:
         words.append(f"--mem={max(1, -(-resources.memory // _MEBIBYTE))}M")
     if resources.time_limit is not None:
-        words.append(f"--time={write_time_limit(_time_limit(request, resources.time_limit))}")
+        words.append(f"--time={write_time_limit(resources.time_limit)}")
     if warning is not None:
         # B: only the batch script gets it, which is the wrapper.
         words.append(f"--signal=B:{warning[0]}@{warning[1]}")
     for name, value in {**options, **resources.options}.items():
         words.append(f"--{name}={value}" if value and value != "true" else f"--{name}")
     return words
-
-
-def _time_limit(request: SubmissionRequest, limit: timedelta) -> timedelta:
-    """A limit that Slurm, which rounds up to minutes, makes no longer than a total deadline allows."""
-    minute = timedelta(minutes=1)
-    return max(minute, limit // minute * minute) if request.document.deadline is not None else limit
 
 
 def batch_script(
