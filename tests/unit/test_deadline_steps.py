@@ -12,7 +12,7 @@ from prefect_dispatch.format.submission import Submission
 from prefect_dispatch.model.capabilities import Capabilities
 from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.deadline import LIMIT_GRACE, leaves_no_time, terms_of, time_left, within_time_left
-from prefect_dispatch.model.facts import Finished, HoldOpened, Outcome, Reopened
+from prefect_dispatch.model.facts import Finished, HoldOpened, Outcome, Reopened, StopRequested
 from prefect_dispatch.model.spec import JobSpec, Resources
 from prefect_dispatch.model.steps import Append, Finish, Held, Poll, Requeue, Retire, Submit
 from prefect_dispatch.schedulers.registry import job_refusal
@@ -174,6 +174,50 @@ def test_success_and_a_failure_that_ends_the_job_stay_what_they_are(
     assert isinstance(step, Finish) and step.outcome is outcome
 
 
+def test_a_launch_that_never_claimed_begins_no_time() -> None:
+    # given an object that was seen to run, and whose helper could not come up
+    story = running()
+    story.end(Cause.LAUNCH_FAILED)
+    # when a long time passes
+    story.later(9 * HOUR)
+    # then there is all of the time
+    assert time_left(story.state, story.now) == 8 * HOUR
+    assert isinstance(story.step(), Submit)
+
+
+def test_an_execution_that_nobody_saw_running_began_before_its_end() -> None:
+    # given one that has exited, and no supervisor saw it before
+    story = Story({"deadline": TERMS}, PLAIN)
+    story.submit()
+    story.later(HOUR)
+    story.end(Cause.PREEMPTED, code=1)
+    story.later(7 * HOUR)
+    # then / when
+    assert time_left(story.state, story.now) == HOUR
+    story.later(HOUR)
+    step = story.step()
+    assert isinstance(step, Finish) and step.outcome is Outcome.DEADLINE
+
+
+def test_what_the_helper_said_of_the_time_counts_for_a_reopening_too() -> None:
+    # given a helper that knew of an earlier beginning than the record does
+    story = running()
+    story.later(HOUR)
+    story.end(Cause.DEADLINE, code=193)
+    assert time_left(story.state, story.now) == 7 * HOUR
+    # then
+    assert leaves_no_time(story.state, story.now)
+
+
+def test_a_job_that_is_suspended_with_no_time_left_is_over() -> None:
+    story = running()
+    story.tell(StopRequested(who="ada", intent="suspend"))
+    story.later(8 * HOUR)
+    story.end(Cause.SUSPENDED)
+    step = story.step()
+    assert isinstance(step, Finish) and step.outcome is Outcome.DEADLINE
+
+
 @pytest.mark.parametrize("passed", [HOUR, 9 * HOUR])
 def test_a_reopened_generation_has_the_deadline_that_it_had(passed: timedelta) -> None:
     story = running()
@@ -197,7 +241,7 @@ def test_without_a_deadline_nothing_is_ever_over() -> None:
 
 
 LIMITS = [
-    (None, HOUR, HOUR + LIMIT_GRACE),
+    (None, HOUR, None),
     (2 * HOUR, HOUR, HOUR + LIMIT_GRACE),
     (HOUR, 2 * HOUR, HOUR),
     (timedelta(seconds=90), HOUR, timedelta(seconds=90)),
@@ -207,7 +251,7 @@ LIMITS = [
 
 @pytest.mark.parametrize(("own", "left", "given"), LIMITS)
 def test_a_time_limit_is_little_longer_than_what_is_left(
-    own: timedelta | None, left: timedelta, given: timedelta
+    own: timedelta | None, left: timedelta, given: timedelta | None
 ) -> None:
     assert within_time_left(Resources(time_limit=own), left).time_limit == given
     assert within_time_left(Resources(time_limit=own), None).time_limit == own

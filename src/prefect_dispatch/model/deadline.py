@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from prefect_dispatch.format.deadline import DeadlineTerms
+from prefect_dispatch.model.causes import Cause
 from prefect_dispatch.model.spec import DeadlineSpec, Resources
-from prefect_dispatch.model.state import LineageState
+from prefect_dispatch.model.state import Execution, LineageState, SubmissionState
 
 LIMIT_GRACE = timedelta(minutes=1)
 """How much longer than what is left a scheduler's time limit is: the helper ends the program in time and publishes what
@@ -16,7 +17,8 @@ it saved, and a scheduler that was faster would cut off both. The limit is for a
 def began_at(state: LineageState) -> datetime | None:
     """When the time of the current generation began: at its opening, or when its first execution began to run.
 
-    A scheduler's clock may be wrong; no execution began before its submission was recorded.
+    Where the record tells less than the root, it is rather too late than too early: the helper's document counts, and
+    a job that has time left must not be ended.
 
     Returns:
         When; None where it has not, as far as the record tells.
@@ -26,10 +28,7 @@ def began_at(state: LineageState) -> datetime | None:
         return None
     if spec.count_queue:
         return state.opened_at
-    times = [
-        max(each.started_at, submission.at) for submission, each in state.executions if each.started_at is not None
-    ]
-    return min(times, default=None)
+    return min(filter(None, (_claimed_by(submission, each) for submission, each in state.executions)), default=None)
 
 
 def time_left(state: LineageState, now: datetime) -> timedelta | None:
@@ -49,9 +48,15 @@ def time_left(state: LineageState, now: datetime) -> timedelta | None:
 
 
 def leaves_no_time(state: LineageState, now: datetime) -> bool:
-    """Whether nothing of the current generation may be started any more: its deadline has passed, or is too near."""
+    """Whether nothing of the current generation may be started any more: its deadline has passed, or is too near.
+
+    A helper that has said so, who sees the root, is believed.
+    """
     spec, left = _spec(state), time_left(state, now)
-    return spec is not None and left is not None and left <= spec.margin
+    if spec is None or left is None:
+        return False
+    told = any(each.ended is not None and each.ended.cause is Cause.DEADLINE for _, each in state.executions)
+    return told or left <= spec.margin
 
 
 def terms_of(state: LineageState) -> DeadlineTerms | None:
@@ -65,13 +70,29 @@ def terms_of(state: LineageState) -> DeadlineTerms | None:
 
 
 def within_time_left(resources: Resources, left: timedelta | None) -> Resources:
-    """The resources of an execution that a scheduler ends soon after the total deadline, if nobody did before."""
-    if left is None:
+    """The resources of an execution that a scheduler ends soon after the total deadline, if nobody did before.
+
+    One without a time limit of its own gets none: a partition may have a shorter one, and Slurm lets what asks for more
+    wait for ever (sbatch(1), ``--time``).
+    """
+    if left is None or resources.time_limit is None:
         return resources
     limit = max(timedelta(0), left) + LIMIT_GRACE
-    if resources.time_limit is not None and resources.time_limit <= limit:
-        return resources
-    return resources.model_copy(update={"time_limit": limit})
+    return resources.model_copy(update={"time_limit": min(limit, resources.time_limit)})
+
+
+def _claimed_by(submission: SubmissionState, execution: Execution) -> datetime | None:
+    """By when an execution had claimed, at the latest; None where nothing tells that it has.
+
+    A scheduler's clock may be wrong; no execution began before its submission was recorded. One that nobody saw running
+    began before it ended, if a node or an exit of it is known; one that could not be launched may never have claimed.
+    """
+    ended = execution.ended
+    if ended is not None and ended.cause is Cause.LAUNCH_FAILED:
+        return None
+    ran = ended is not None and (ended.exit is not None or bool(ended.nodes))
+    at = execution.started_at or (execution.ended_at if ran else None)
+    return None if at is None else max(at, submission.at)
 
 
 def _spec(state: LineageState) -> DeadlineSpec | None:

@@ -363,6 +363,8 @@ def _stopping(here: _Situation, stop: StopRequested) -> Step:
         return ending
     if stop.intent == "suspend":
         end = end_of(submission) if submission is not None else None
+        if leaves_no_time(here.state, here.now):
+            return _out_of_time(here, end)
         saved = not here.state.fruitless or here.opened.plan.count_every_execution
         told = "" if saved else "; the execution has saved nothing new"
         return _hold(here, submission, end, f"suspended on request of {who}{told}", expires=False)
