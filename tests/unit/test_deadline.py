@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -168,6 +169,7 @@ def test_what_is_due_comes_in_order(root: LineageRoot) -> None:
 
 CHANGES = [
     ({"budget": timedelta(hours=9)}, "budget '28800s' there and '32400s' here"),
+    ({"budget": timedelta(hours=8, milliseconds=1)}, "budget '28800s' there and '28800.001s' here"),
     ({"identity": {"seed": "sha256:2"}}, "identity seed 'sha256:1' there and 'sha256:2' here"),
     ({"identity": {}}, "identity seed 'sha256:1' there and 'missing' here"),
 ]
@@ -181,6 +183,17 @@ def test_another_budget_or_identity_is_refused_and_both_are_named(
     with pytest.raises(MalformedDocument, match=told):
         start(root, Host(), 2, **changes)
     assert read_deadline(root.store, 0).budget_seconds == 8 * HOUR
+
+
+def test_a_document_that_begins_after_the_first_claim_is_another_one(root: LineageRoot, tmp_path: Path) -> None:
+    # given a deadline that somebody has moved
+    start(root, Host())
+    place = tmp_path / "root" / "deadline" / deadline_name(0)
+    document = json.loads(place.read_bytes())
+    place.write_text(json.dumps({**document, "began_at": document["began_at"] + 3600}))
+    # when / then
+    with pytest.raises(MalformedDocument, match=r"beginning .* there and .* here"):
+        start(root, Host(), 2)
 
 
 def test_changed_code_is_the_same_run(root: LineageRoot) -> None:
