@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -18,11 +18,13 @@ import pytest
 
 import support
 from prefect_dispatch.errors import Absent, DispatchError, StoreError, StoreUnreachable
+from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.s3 import S3Store
 from prefect_dispatch.stores.s3_access import S3Access
 from prefect_dispatch.stores.s3_credentials import Credentials
 from prefect_dispatch.stores.s3_http import PlainRequests
+from prefect_dispatch.stores.s3_managed import ManagedStore
 from prefect_dispatch.stores.s3_patience import S3Patience
 from prefect_dispatch.stores.s3_place import S3Place
 from support.s3.access import new_url, store_at
@@ -180,6 +182,40 @@ def test_a_later_redirect_to_another_host_is_not_followed(ask: str) -> None:
         assert not isinstance(failure.value, Absent)
         assert endpoint in str(failure.value)
         assert TOKEN not in str(failure.value) and "secret-key" not in str(failure.value)
+
+
+def upload(store: ManagedStore, size: int) -> None:
+    save = Path(store.workplace, "exec", "try-0", "weights")
+    save.parent.mkdir(parents=True)
+    save.write_bytes(b"x" * size)
+    store.sync("exec/try-0/weights", store.files("exec/try-0/weights"))
+
+
+def restore(store: ManagedStore, size: int) -> None:
+    store.copy("exec/try-0/weights", "meta/try-1/resume/weights", (SavedFile("", size, 0, None, None, "0" * 64),))
+
+
+@pytest.mark.parametrize(
+    ("move", "size", "status"),
+    [(upload, 7, 301), (upload, 7, 307), (upload, 33 * 1024 * 1024, 307), (restore, 7, 307)],
+    ids=["upload, moved for good", "upload", "upload in parts", "restore"],
+)
+def test_a_save_goes_nowhere_but_to_the_endpoint(
+    tmp_path: Path, move: Callable[[ManagedStore, int], None], size: int, status: int
+) -> None:
+    # given a server that begins to send everybody to another host, which would take anything
+    taking = b'HTTP/1.1 200 OK\r\nETag: "%032d"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' % 0
+    with answering(taking, "127.0.0.2") as (elsewhere, stolen):
+        moved = moved_to(elsewhere).replace(b"307", str(status).encode())
+        with answering(moved) as (endpoint, received):
+            remote = store_of(endpoint)
+            remote.access._stays = True
+            # when a save is moved
+            with pytest.raises(StoreError) as failure:
+                move(ManagedStore(remote, str(tmp_path / "workplace")), size)
+    # then the other host gets nothing, and nobody is told that it is done
+    assert stolen == [] and len(received) >= 1
+    assert TOKEN not in str(failure.value) and "secret-key" not in str(failure.value)
 
 
 def test_a_server_that_sends_everybody_elsewhere_is_refused_behind_a_proxy_too(monkeypatch: pytest.MonkeyPatch) -> None:

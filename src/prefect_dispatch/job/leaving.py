@@ -23,7 +23,8 @@ def leave(workplace: str, attempt: str, saving: Saving) -> str:
         for manifest in saving.published():
             kept[manifest.source] = manifest.files
             kept[manifest.publication.path] = manifest.files
-        left = clear_workplace(workplace, attempt, kept, [f"{path}{saving.marker}" for path in kept if saving.marker])
+        markers = {f"{path}{saving.marker}": path for path in kept} if saving.marker else {}
+        left = clear_workplace(workplace, attempt, kept, markers)
     except (DispatchError, OSError) as error:
         return f"workplace {workplace} stays as it is: {printable(str(error))}"
     if not left.count:

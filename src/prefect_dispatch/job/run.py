@@ -298,6 +298,7 @@ class _Run:
             if fault:
                 self._clerk.write(JournalKind.FAULT, text=fault)
             self._write_last(ExitNote(False, None, None, code, reason), fault)
+            self._leave_workplace()
 
     def _write_last(self, note: ExitNote, fault: str = "") -> None:
         """Write the last word into the journal; and beside the record, where its supervisor may not see the journal."""

@@ -17,7 +17,7 @@ from prefect_dispatch.stores.s3_endpoint import amazon_endpoint, check_endpoint,
 from prefect_dispatch.stores.s3_http import PlainRequests
 from prefect_dispatch.stores.s3_page import ListingPage, query_of
 from prefect_dispatch.stores.s3_patience import S3Patience
-from prefect_dispatch.stores.s3_redirect import redirect_of
+from prefect_dispatch.stores.s3_redirect import redirect_of, straight
 
 if TYPE_CHECKING:
     from obstore.store import S3Store as Bucket
@@ -215,6 +215,7 @@ class S3Access:
                         "verify": (self._authorities or True) if self._verify else False,
                     },
                     config_kwargs={
+                        "http_session_cls": straight(load_library("aiobotocore.httpsession").AIOHTTPSession),
                         "connect_timeout": min(_CONNECT.total_seconds(), seconds),
                         "read_timeout": seconds,
                         "retries": {"max_attempts": 3, "mode": "standard"},

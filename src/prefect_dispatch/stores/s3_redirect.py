@@ -1,12 +1,13 @@
 """Redirects: whether the server of an endpoint sends its clients elsewhere, found out before anything secret is sent.
 
-The client for ledgers follows redirects, and it hands a session token on to wherever they lead; it can be kept from
-other hosts, but not from another port of the same one, and behind a proxy not at all.
+Both clients follow redirects, and hand a session token on to wherever they lead. The one for ledgers can be kept from
+other hosts, but not from another port of the same one, and behind a proxy not at all. The one for saves would also send
+the save there, and believe that one's word that it is kept: it is given sessions that follow none.
 """
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 from urllib.parse import urljoin, urlsplit
 
 from prefect_dispatch.format.printable import printable
@@ -29,6 +30,29 @@ def redirect_of(requests: PlainRequests, url: str) -> Optional[str]:
         if 300 <= answer.status < 400 and answer.location:
             return _other_server(url, answer.location)
     return None
+
+
+def straight(plain: Any) -> Any:
+    """Of a class of aiobotocore's sessions, one whose requests follow no redirect; to be given as ``http_session_cls``.
+
+    Args:
+        plain: ``aiobotocore.httpsession.AIOHTTPSession``.
+    """
+
+    async def get_session(self: Any, proxy_url: Any) -> _Straight:
+        return _Straight(await plain._get_session(self, proxy_url))
+
+    return type("StraightSession", (plain,), {"_get_session": get_session})
+
+
+class _Straight:
+    """A session of aiohttp whose requests end with the first answer."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def request(self, *arguments: Any, **options: Any) -> Any:
+        return self._session.request(*arguments, **options, allow_redirects=False)
 
 
 def _other_server(url: str, target: str) -> Optional[str]:

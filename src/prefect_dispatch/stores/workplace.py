@@ -11,12 +11,12 @@ from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.folder import describe, open_folder, open_root
-from prefect_dispatch.stores.layout import EXEC, META, TEMPORARY
+from prefect_dispatch.stores.layout import META, TEMPORARY
 from prefect_dispatch.stores.removal import remove_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable, Mapping, Sequence
+    from typing import Mapping, Sequence
 
 
 def workplace_of(base: str, lineage: str, attempt: str) -> str:
@@ -68,7 +68,7 @@ class Leftovers:
 
 
 def clear_workplace(
-    path: str, attempt: str, kept: Mapping[str, Sequence[SavedFile]], extra: Iterable[str]
+    path: str, attempt: str, kept: Mapping[str, Sequence[SavedFile]], markers: Mapping[str, str]
 ) -> Leftovers:
     """Remove what the store has by now from an execution's workplace; what it has not stays where it lies.
 
@@ -76,7 +76,8 @@ def clear_workplace(
         path: the workplace.
         attempt: whose it is.
         kept: the published saves by their paths, with their files. One that has changed since stays.
-        extra: paths of files that are nothing without those, such as markers beside them.
+        markers: paths of files beside saves that tell that they are whole, with those of the saves. One whose save is
+            not gone stays: it may tell of what was written there since.
 
     Returns:
         What is left; nothing where all could be removed, and then the workplace is gone too.
@@ -90,24 +91,38 @@ def clear_workplace(
         for save, files in kept.items():
             for file in files:
                 _remove_unchanged(root, f"{save}/{file.path}" if file.path else save, file)
-        for each in extra:
-            folder, _, name = each.rpartition("/")
+        for marker, save in markers.items():
+            if _holds_files(os.path.join(path, save)):
+                continue
+            folder, _, name = marker.rpartition("/")
             with suppress(OSError), open_folder(root, folder.split("/")) as parent:
                 os.unlink(name, dir_fd=parent)
     count = size = 0
-    for folder, _, names in os.walk(path, topdown=False):
-        for name in names:
+    places = []
+    for folder, below, names in os.walk(path, topdown=False):
+        # A link to a folder is among the folders.
+        for name in (*names, *(each for each in below if os.path.islink(os.path.join(folder, each)))):
             count += 1
+            places.append(folder)
             with suppress(OSError):
                 size += os.lstat(os.path.join(folder, name)).st_size
         with suppress(OSError):
             os.rmdir(folder)
-    return Leftovers(os.path.join(path, EXEC, attempt), count, size)
+    return Leftovers(os.path.commonpath(places) if places else path, count, size)
+
+
+def _holds_files(path: str) -> bool:
+    """Whether a file is there, or a folder with one in it."""
+    return os.path.islink(path) or os.path.isfile(path) or any(names for _, _, names in os.walk(path))
 
 
 def _remove_unchanged(root: int, path: str, file: SavedFile) -> None:
     folder, _, name = path.rpartition("/")
     with suppress(OSError), open_folder(root, folder.split("/")) as parent:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        if file.link is not None or (status.st_size, status.st_mtime_ns) == (file.size, file.mtime_ns):
+        if file.link is not None:
+            unchanged = stat.S_ISLNK(status.st_mode) and os.readlink(name, dir_fd=parent) == file.link
+        else:
+            unchanged = (status.st_size, status.st_mtime_ns) == (file.size, file.mtime_ns)
+        if unchanged:
             os.unlink(name, dir_fd=parent)
