@@ -92,6 +92,18 @@ def test_the_workplace_is_private_and_what_was_not_published_stays_in_it_and_is_
     assert str(bucket_job.exec_folder()).encode() in line and b"1 files with 4 bytes" in line
 
 
+def test_a_program_that_never_starts_leaves_nothing_that_was_restored_for_it(bucket_job: Any) -> None:
+    # given a save, and an execution whose program cannot be executed
+    assert bucket_job.python(BEGIN + SAVE + "save('step-7', 7, b'weights')\n", saves=MARKER).returncode == 0
+    (bucket_job.folder / "broken").write_bytes(b"\x7fELF")
+    (bucket_job.folder / "broken").chmod(0o755)
+    # when
+    ended = bucket_job.run("./broken", number=2, saves=MARKER)
+    # then it was to resume, and its workplace is gone
+    assert ended.returncode == 2 and b"resume" in ended.stdout, ended.stderr
+    assert os.listdir(bucket_job.workplaces) == []
+
+
 def test_a_program_publishes_by_itself(bucket_job: Any) -> None:
     # given a program that publishes one save twice, written over in between, and then looks for the latest
     program = BEGIN + (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from prefect_dispatch.testing.simulator import simulate
 
-SEEDS = 300
+SEEDS = 600
 """How many seeds a mutation gets; the unmutated product passes many more in test_simulator.py."""
 
 
