@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -164,6 +166,26 @@ def test_a_short_or_changed_object_is_never_resumed_from(bucket_job: Any) -> Non
         # then it resumes from the older one and says why
         assert b'RESUMED ["1"' in again.stdout, again.stdout
         assert b"passed over" in again.stdout
+
+
+def test_of_several_manifests_the_one_that_the_bucket_keeps_to_is_resumed_from(bucket_job: Any) -> None:
+    # given a save whose object was replaced by other bytes of its size, and manifests of both
+    bucket_job.python(BEGIN + SAVE + "save('step-2', 2, b'a' * 100)\n", saves=MARKER)
+    client, place = bucket_job.server.client(), S3Place.parse(f"{bucket_job.url}/{bucket_job.lineage}")
+    content = b"b" * 100
+    key = place.key(f"exec/{bucket_job.attempt()}/step-2/model.bin")
+    client.put_object(Bucket=place.bucket, Key=key, Body=content)
+    ledger = bucket_job.store.ledger(f"meta/{bucket_job.attempt()}/saves")
+    (name,) = ledger.names()
+    document = json.loads(ledger.read(name))
+    (entry,) = (file for file in document["files"] if file["path"] == "model.bin")
+    entry["sha256"], document["nonce"] = hashlib.sha256(content).hexdigest(), "f" * 16
+    ledger.create(f"{name[:-21]}{'f' * 16}.json", json.dumps(document).encode())
+    # when an execution starts
+    again = bucket_job.python(BEGIN + RESUMED, number=2, saves=MARKER)
+    # then it resumes from what is there, and was published too
+    assert b'RESUMED ["2"' in again.stdout, again.stdout
+    assert content in again.stdout
 
 
 def test_nothing_of_the_credentials_is_in_the_bucket_the_log_or_a_command_line(bucket_job: Any) -> None:

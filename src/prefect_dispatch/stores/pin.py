@@ -124,10 +124,10 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
     pinned = read_pin(store, attempt)
     if pinned is not None:
         return pinned
-    excluded: Dict[Publication, str] = {}
-    failed: Set[Publication] = set()
+    refuted: Dict[str, str] = {}
+    failed: Set[str] = set()
     while True:
-        resume = choose(store, choice, epoch, identity, excluded)
+        resume = choose(store, choice, epoch, identity, refuted)
         if resume.publication is None:
             passed_over = _named(resume)
             pin = Pin(choice, passed_over=passed_over, notes=_left_out(resume, passed_over))
@@ -136,10 +136,12 @@ def make_pin(store: Store, epoch: Epoch, attempt: str, choice: ResumeChoice, ide
             path = _import(store, attempt, resume)
         except Absent as error:
             # Its program may be alive and have rotated it away, which the next look tells; or the root was away for a
-            # moment. One that is whole when looked at, and twice could not be copied, is being written to.
-            if resume.publication in failed:
-                excluded[resume.publication] = str(error)
-            failed.add(resume.publication)
+            # moment. One that is whole when looked at, and twice could not be copied, is being written to, or is not
+            # what this manifest says; another one of the same publication may hold.
+            manifest = resume.manifest.name if resume.manifest is not None else ""
+            if manifest in failed:
+                refuted[manifest] = str(error)
+            failed.add(manifest)
             continue
         state = resume.manifest.state if resume.manifest is not None else ""
         passed_over = _named(resume)

@@ -64,7 +64,7 @@ def choose(
     choice: ResumeChoice,
     below: Optional[Epoch] = None,
     identity: Optional[Mapping[str, str]] = None,
-    excluded: Optional[Mapping[Publication, str]] = None,
+    refuted: Optional[Mapping[str, str]] = None,
 ) -> Resume:
     """Find the resume point; see :meth:`~prefect_dispatch.stores.lineage_root.LineageRoot.latest`.
 
@@ -73,9 +73,9 @@ def choose(
         choice: which publications may be taken.
         below: the epoch that looks; only lesser ones may be taken.
         identity: what makes the run this run; None to take a save of any.
-        excluded: publications that were found unusable meanwhile, and why.
+        refuted: names of manifests that were found not to hold meanwhile, and why.
     """
-    look = _look(store, choice, below, excluded)
+    look = _look(store, choice, below, refuted)
     for _ in range(MOST_LOOKS):
         if look.publication is not None and not look.passed_over:
             break
@@ -83,7 +83,7 @@ def choose(
         # moment, and what lies in it with it. So what is not there counts as not there when two looks agree, with the
         # root there in between.
         require_root(store)
-        before, look = look, _look(store, choice, below, excluded)
+        before, look = look, _look(store, choice, below, refuted)
         if look == before:
             break
     if look.publication is not None and look.manifest is not None:
@@ -115,10 +115,10 @@ def _look(
     store: Store,
     choice: ResumeChoice,
     below: Optional[Epoch],
-    excluded: Optional[Mapping[Publication, str]],
+    refuted: Optional[Mapping[str, str]],
 ) -> _Look:
     names = list_names(store)
-    judge = Judge(store, below)
+    judge = Judge(store, below, refuted)
     verdicts: Dict[Publication, Verdict] = {}
     tried: List[Publication] = []
 
@@ -135,9 +135,6 @@ def _look(
     for publication in choice.candidates(in_time(), is_forged):
         tried.append(publication)
         if publication in verdicts:
-            continue
-        if excluded and publication in excluded:
-            verdicts[publication] = Verdict(Finding.LOST, excluded[publication])
             continue
         verdict = verdicts[publication] = judge.judge(publication)
         if verdict.manifest is not None:

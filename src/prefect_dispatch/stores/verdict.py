@@ -15,7 +15,7 @@ from prefect_dispatch.stores.started import Started, read_started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, FrozenSet, Iterable, List, Optional
+    from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional
 
     from prefect_dispatch.stores.port import Store
 
@@ -58,11 +58,16 @@ class Judge:
     Args:
         store: the lineage's root.
         below: the epoch that looks; only lesser ones may be taken. None to take any.
+        refuted: names of manifests that a copy of the save has shown not to hold, and why. Another of the same
+            publication may.
     """
 
-    def __init__(self, store: Store, below: Optional[Epoch] = None) -> None:
+    def __init__(
+        self, store: Store, below: Optional[Epoch] = None, refuted: Optional[Mapping[str, str]] = None
+    ) -> None:
         self._store = store
         self._below = below
+        self._refuted = refuted or {}
         self._pruned: Optional[FrozenSet[str]] = None
         self._started: Dict[str, Optional[Started]] = {}
         self._barred: Dict[str, FrozenSet[str]] = {}
@@ -133,7 +138,9 @@ class Judge:
             elif not manifest.files:
                 whys.append(f"manifest {name} lists no file")
             else:
-                difference = self._store.difference(publication.path, manifest.files)
+                difference = self._refuted.get(manifest.name) or self._store.difference(
+                    publication.path, manifest.files
+                )
                 if difference is None:
                     return Verdict(Finding.WHOLE, manifest=manifest)
                 finding = Finding.LOST
