@@ -15,7 +15,7 @@ from prefect_dispatch.testing.simulator import simulate
 from support.full_form import FULL
 
 PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "simulate.py"
-SEEDS = int(os.environ.get("DISPATCH_TESTS_SEEDS", "10000" if FULL else "1200"))
+SEEDS = int(os.environ.get("DISPATCH_TESTS_SEEDS", "10000" if FULL else "2000"))
 WORKERS = 2
 PATIENCE_SECONDS = max(300, SEEDS)
 NASTY = {
