@@ -20,8 +20,6 @@ TERMINATE_BEFORE = timedelta(seconds=5)
 """How long before the deadline a program that is still there gets SIGTERM."""
 LATEST = 253402300799.0
 """The last second of the year 9999: no time that anybody writes is greater."""
-_ROUNDING = 1.0
-"""Seconds by which two tell the same beginning: what one writes is not always the last digit that another reads."""
 _TERMS = ("budget", "margin", "opened_at", "now")
 
 
@@ -146,10 +144,7 @@ class TotalDeadline:
         )
 
     def difference(self, wanted: TotalDeadline) -> str:
-        """Say in what another execution's is not this one, both values named; empty where it is this one.
-
-        One that begins later than this execution knows would move the deadline, and is another one.
-        """
+        """Say in what another execution's is not this one, both values named; empty where it is this one."""
         told = [
             f"{name} {shorten(mine)} there and {shorten(theirs)} here"
             for name, mine, theirs in (
@@ -162,8 +157,6 @@ class TotalDeadline:
         for name in compare_identity(self.identity, wanted.identity).fields:
             mine, theirs = (each.identity.get(name, "missing") for each in (self, wanted))
             told.append(f"identity {printable(name)} {shorten(mine)} there and {shorten(theirs)} here")
-        if self.began_at > wanted.began_at + _ROUNDING:
-            told.append(f"beginning {describe_time(self.began_at)} there and {describe_time(wanted.began_at)} here")
         return "; ".join(told)
 
 

@@ -119,12 +119,14 @@ def settle(store: Store, terms: DeadlineTerms, clock: DeadlineClock, wanted: Tot
         store: the lineage's root.
         terms: what the submission says of it.
         clock: tells how much is left; it learns when the deadline began.
-        wanted: as it would be if this execution were the first one.
+        wanted: as it would be if this execution were the first one. What is written down does not begin later.
 
     Raises:
         MalformedDocument: what is written down is none, or another one.
         StoreError: the store failed.
     """
     counts = agree_on_deadline(store, wanted)
-    clock.learn(counts.began_at)
-    return Deadline(counts.ends_at, terms.margin, clock)
+    # Of two that claimed side by side the later one may have written it, without knowing of the other.
+    began_at = min(counts.began_at, wanted.began_at)
+    clock.learn(began_at)
+    return Deadline(began_at + counts.budget_seconds, terms.margin, clock)
