@@ -15,7 +15,8 @@ from prefect_dispatch.format.deadline import LATEST, DeadlineTerms, TotalDeadlin
 from prefect_dispatch.format.epoch import Epoch
 from prefect_dispatch.format.names import attempt_of
 from prefect_dispatch.job.deadline import Deadline, DeadlineClock, settle
-from prefect_dispatch.stores.deadline import deadline_name, read_deadline, read_past
+from prefect_dispatch.stores.deadline import read_deadline, read_past
+from prefect_dispatch.stores.layout import generation_name
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.posix import PosixStore
 
@@ -188,7 +189,7 @@ def test_another_budget_or_identity_is_refused_and_both_are_named(
 def test_a_document_that_begins_after_the_first_claim_gives_no_time(root: LineageRoot, tmp_path: Path) -> None:
     # given a deadline that somebody has moved, or that the later one of two wrote who claimed side by side
     first = start(root, Host())
-    place = tmp_path / "root" / "deadline" / deadline_name(0)
+    place = tmp_path / "root" / "deadline" / generation_name(0)
     document = json.loads(place.read_bytes())
     place.write_text(json.dumps({**document, "began_at": document["began_at"] + 3600}))
     # when
@@ -206,12 +207,12 @@ def test_changed_code_is_the_same_run(root: LineageRoot) -> None:
 def test_a_document_that_is_empty_or_cut_is_named_and_never_made_anew(
     root: LineageRoot, tmp_path: Path, content: bytes
 ) -> None:
-    place = tmp_path / "root" / "deadline" / deadline_name(0)
+    place = tmp_path / "root" / "deadline" / generation_name(0)
     place.write_bytes(content)
-    with pytest.raises(MalformedDocument, match=f"deadline/{deadline_name(0)}.*not made anew"):
+    with pytest.raises(MalformedDocument, match=f"deadline/{generation_name(0)}.*not made anew"):
         start(root, Host())
     assert place.read_bytes() == content
-    assert [fault.place for fault in root.check() if "deadline" in fault.place] == [f"deadline/{deadline_name(0)}"]
+    assert [fault.place for fault in root.check() if "deadline" in fault.place] == [f"deadline/{generation_name(0)}"]
 
 
 def test_a_name_that_is_no_generations_is_a_fault(root: LineageRoot, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from prefect_dispatch.format.names import split_attempt
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.stores.claim import Claim, parse_claim_name, read_claim
 from prefect_dispatch.stores.completions import read_completion
-from prefect_dispatch.stores.deadline import deadline_name, read_deadline
+from prefect_dispatch.stores.deadline import read_deadline
 from prefect_dispatch.stores.documents import read_document
-from prefect_dispatch.stores.identity_reference import read_reference, reference_name
+from prefect_dispatch.stores.identity_reference import read_reference
 from prefect_dispatch.stores.journal import Journal
 from prefect_dispatch.stores.layout import (
     CLAIMS,
@@ -34,6 +34,7 @@ from prefect_dispatch.stores.layout import (
     STANDING,
     TEMPORARY,
     barred_folder,
+    generation_name,
     journal_folder,
     manifests_folder,
     meta_folder,
@@ -120,8 +121,8 @@ class _Check:
             with self._reporting(f"{PRUNED}/{name}"):
                 Publication.parse(name, PRUNED)
         self._check_completions()
-        self._check_generations(IDENTITY, reference_name, read_reference)
-        self._check_generations(DEADLINE, deadline_name, read_deadline)
+        self._check_generations(IDENTITY, read_reference)
+        self._check_generations(DEADLINE, read_deadline)
         self._check_publications()
         self._tell_the_rest()
         return self._found
@@ -219,15 +220,13 @@ class _Check:
                 elif started.epoch != part.completion.epoch:
                     self._fault(place, f"it is of epoch {part.completion.epoch}, its attempt of {started.epoch}")
 
-    def _check_generations(
-        self, folder: str, name_of: Callable[[int], str], read: Callable[[Store, int], object]
-    ) -> None:
+    def _check_generations(self, folder: str, read: Callable[[Store, int], object]) -> None:
         """Read every document of a folder that holds one for each generation."""
         for name in self._names(folder):
             place = f"{folder}/{name}"
             with self._reporting(place):
                 digits = name[:20]
-                if not (digits.isascii() and digits.isdigit() and name_of(int(digits)) == name):
+                if not (digits.isascii() and digits.isdigit() and generation_name(int(digits)) == name):
                     raise MalformedName(f"{place} is no generation's; find out who wrote it, then move it away")
                 read(self._store, int(digits))
 

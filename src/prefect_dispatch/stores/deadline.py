@@ -9,7 +9,7 @@ from prefect_dispatch.format.deadline import TotalDeadline, take_time
 from prefect_dispatch.stores.claim import parse_claim_name, read_claim
 from prefect_dispatch.stores.documents import create_once, read_document
 from prefect_dispatch.stores.journal import Journal
-from prefect_dispatch.stores.layout import CLAIMS, DEADLINE, journal_folder
+from prefect_dispatch.stores.layout import CLAIMS, DEADLINE, generation_name, journal_folder
 from prefect_dispatch.stores.started import read_started
 
 TYPE_CHECKING = False
@@ -66,7 +66,7 @@ def agree_on_deadline(store: Store, wanted: TotalDeadline) -> TotalDeadline:
             identity; the text names both.
         StoreError: the store failed.
     """
-    name = deadline_name(wanted.generation)
+    name = generation_name(wanted.generation)
     reach("deadline")
     try:
         create_once(store.ledger(DEADLINE), name, wanted.fields())
@@ -91,7 +91,7 @@ def read_deadline(store: Store, generation: int) -> TotalDeadline:
         MalformedDocument: it is no such document, or another generation's.
         StoreError: the store failed.
     """
-    name = deadline_name(generation)
+    name = generation_name(generation)
     what = f"{store.location}/{DEADLINE}/{name}"
     try:
         found = TotalDeadline.of_fields(read_document(store.ledger(DEADLINE), name, what), what)
@@ -103,11 +103,6 @@ def read_deadline(store: Store, generation: int) -> TotalDeadline:
     if found.generation != generation:
         raise MalformedDocument(f"{what} is of generation {found.generation}; find out who wrote it")
     return found
-
-
-def deadline_name(generation: int) -> str:
-    """The name of a generation's deadline."""
-    return f"{generation:020d}.json"
 
 
 def _last_words(store: Store, attempt: str) -> Iterator[float]:

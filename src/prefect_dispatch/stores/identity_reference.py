@@ -6,7 +6,7 @@ from prefect_dispatch.errors import Exists, MalformedDocument
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import field, text_map
 from prefect_dispatch.stores.documents import create_once, read_document
-from prefect_dispatch.stores.layout import IDENTITY
+from prefect_dispatch.stores.layout import IDENTITY, generation_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def agree_on_reference(store: Store, generation: int, attempt: str, values: Mapp
         MalformedDocument: what was noted is no such document, or another generation's.
         StoreError: the store failed.
     """
-    ledger, name = store.ledger(IDENTITY), reference_name(generation)
+    ledger, name = store.ledger(IDENTITY), generation_name(generation)
     reach("identity")
     try:
         create_once(ledger, name, {"generation": generation, "attempt": attempt, "identity": dict(values)})
@@ -48,15 +48,10 @@ def read_reference(store: Store, generation: int) -> Dict[str, str]:
         MalformedDocument: it is no such document, or another generation's.
         StoreError: the store failed.
     """
-    name = reference_name(generation)
+    name = generation_name(generation)
     what = f"{store.location}/{IDENTITY}/{name}"
     document = read_document(store.ledger(IDENTITY), name, what)
     if field(document, "generation", int, what) != generation:
         raise MalformedDocument(f"{what} is of generation {document['generation']}; find out who wrote it")
     field(document, "attempt", str, what)
     return text_map(document, "identity", what)
-
-
-def reference_name(generation: int) -> str:
-    """The name of a generation's reference."""
-    return f"{generation:020d}.json"

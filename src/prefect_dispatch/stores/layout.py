@@ -37,6 +37,11 @@ KNOWN_FOLDERS = frozenset(
 """What a lineage's root may hold; the last three where the record's root is the same."""
 
 
+def generation_name(generation: int) -> str:
+    """The name of a document in a ledger that holds one for each generation."""
+    return f"{generation:020d}.json"
+
+
 def exec_folder(attempt: str) -> str:
     """The program's own folder in one execution."""
     return f"{EXEC}/{attempt}"
