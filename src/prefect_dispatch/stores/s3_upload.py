@@ -34,7 +34,10 @@ async def send(
         again: makes the request for one part, again where it fails: one of very many must not cost the others.
 
     Returns:
-        The tag of the object that the server says it has created; empty where it says none.
+        The tag of the object that the server says it has created.
+
+    Raises:
+        KeyError: something answered with success and without a tag, which no server does that has created the object.
     """
     loop = asyncio.get_running_loop()
     target = {"Bucket": bucket, "Key": key}
@@ -62,7 +65,8 @@ async def send(
 
 
 def _tag_in(answer: Dict[str, Any]) -> str:
-    return str(answer.get("ETag", "")).strip('"')
+    tag: str = answer["ETag"]
+    return tag.strip('"')
 
 
 async def _send_parts(

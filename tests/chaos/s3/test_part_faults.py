@@ -29,7 +29,7 @@ OF_UPLOADS = (Operation.BEGIN, Operation.PART, Operation.COMPLETE)
 TRIED = {
     Operation.BEGIN: ("reply lost", "login page"),
     Operation.PART: ("reply lost", "upload broken", "upload corrupted", "403", "login page"),
-    Operation.COMPLETE: ("reply lost", "500 after", "409", "error in 200", "error in 200 after"),
+    Operation.COMPLETE: ("reply lost", "500 after", "409", "error in 200", "error in 200 after", "login page"),
 }
 """In the full form it is every kind."""
 

@@ -24,6 +24,9 @@ from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.lineage_root import LineageRoot
 from prefect_dispatch.stores.s3_managed import ManagedStore
 from support.root_faults import faults_of
+from support.s3 import faults
+from support.s3.begun import begin
+from support.s3.messages import Operation
 from support.s3.place import Place
 from support.s3.strikes import Act
 
@@ -243,6 +246,18 @@ def test_an_execution_is_told_what_is_true_or_fails(act: Act[Any], scenes: Any) 
     strikes = scenes.try_all(act)
     # then all that the act's check and the sweep ask for held, and faults did strike
     assert len(strikes) > 10
+
+
+def test_a_state_without_text_whose_answer_is_lost_is_published(place: Place, tmp_path: Path) -> None:
+    # given a bucket that has stored a state of no text, and whose answer is lost: nothing in it tells whose it is
+    root = LineageRoot(ManagedStore(place.store, str(tmp_path / "workplace")))
+    epoch, attempt = begin(root)
+    lost = place.proxy.arm(faults.lose_reply, Operation.PUT, key="/state")
+    # when / then
+    published = root.publish_state(epoch, attempt, "")
+    assert len(lost.struck) == 1
+    assert root.publications() == [published]
+    assert root.latest().manifest.state == ""
 
 
 @pytest.fixture

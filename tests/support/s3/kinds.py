@@ -72,7 +72,7 @@ PASSING = (
     Kind("upload corrupted", _always(faults.corrupt_upload), _UPLOADS, where=_carries_its_digest, overcome=True),
     Kind("error in 200", _always(faults.ERROR_IN_200), (Operation.COMPLETE,)),
     Kind("error in 200 after", _always(faults.ERROR_IN_200_SERVED), (Operation.COMPLETE,)),
-    Kind("login page", _always(faults.LOGIN_PAGE), (Operation.BEGIN, Operation.PART), overcome=True),
+    Kind("login page", _always(faults.LOGIN_PAGE), (Operation.BEGIN, *_UPLOADS, Operation.COMPLETE), overcome=True),
     Kind("listing is an error", _always(faults.ERROR_IN_200), (Operation.LIST,), overcome=True),
     Kind("listing is a login page", _always(faults.LOGIN_PAGE), (Operation.LIST,), overcome=True),
     Kind("403", _always(faults.FORBIDDEN)),
