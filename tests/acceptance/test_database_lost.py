@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from support.deployed import WORKING, Deployed, Worker, deploy, patiently, processes_of
+from support.marked_processes import kill_each
 from support.reconciled import reconcile_later
 
 
@@ -24,8 +23,7 @@ def test_a_server_that_knows_nothing_gets_a_run_for_each_open_lineage(
     holding.held(first)
     patiently((works.folder / "begun-0").exists, "the program to begin")
     worker.kill()
-    for process in processes_of(second):
-        os.kill(process, signal.SIGKILL)
+    kill_each(processes_of(second))
     # when there is another server, on which the flows are deployed anew
     home = tmp_path / "anew"
     home.mkdir()

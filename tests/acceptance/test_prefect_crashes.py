@@ -16,6 +16,7 @@ from prefect_dispatch.model.facts import CarriedBy
 from prefect_dispatch.supervisor import choices
 from support.deployed import WORKING, patiently, poll, processes_of, reconcile
 from support.full_form import FULL
+from support.marked_processes import kill_each
 from support.reconciled import reconcile_later
 
 WAITING = ("prefect.dress", "prefect.pause", "prefect.form-page", "prefect.form", "prefect.answer")
@@ -101,8 +102,7 @@ def test_a_poller_that_is_killed_is_made_up_for_by_the_next_one(another, worker)
     benches["prefect.adopt"][1].reaches(runs["prefect.adopt"], "Crashed")
     worker.kill()
     for point in ("prefect.wish", "prefect.crash"):
-        for process in processes_of(runs[point]):
-            os.kill(process, signal.SIGKILL)
+        kill_each(processes_of(runs[point]))
     benches["prefect.wish"][1].cancel(runs["prefect.wish"])
     waking.release()
     choices.run_again(waking.record(), who="ada")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +18,7 @@ from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.supervisor.beats import Heart, sweep_beats
 from prefect_dispatch.tasks.supervise_runs import jobs_of, read_broken_runs, read_live_runs
 from support.deployed import WORKING, patiently, processes_of, reconcile
+from support.marked_processes import kill_each
 from support.reconciled import LaterClock, reconcile_later
 
 
@@ -30,8 +29,7 @@ def begun(operator, step: int = 0) -> None:
 def kill_processes_of(run: str, worker) -> None:
     """Kill the worker and the process of a run, so that nobody is left to tell Prefect."""
     worker.kill()
-    for process in processes_of(run):
-        os.kill(process, signal.SIGKILL)
+    kill_each(processes_of(run))
     patiently(lambda: not processes_of(run), "no process of the run")
 
 
@@ -126,8 +124,7 @@ def test_a_run_that_lost_its_process_is_taken_over_once(another, worker):
     first, second = seeing.start(WORKING), blind.start(WORKING)
     for operator in (seen, unseen):
         begun(operator)
-    for process in processes_of(first):
-        os.kill(process, signal.SIGKILL)
+    kill_each(processes_of(first))
     assert seeing.reaches(first, "Crashed", "Completed").state.name == "Crashed"
     kill_processes_of(second, worker)
     # then their stores are found, though nobody has named them

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 from support.deployed import WORKING, patiently, processes_of, reconcile
+from support.marked_processes import kill_each
 
 # Tells of which generation it is, before anything else.
 TELLS = (
@@ -39,13 +37,11 @@ def test_a_run_that_superseded_is_stopped_or_taken_over_like_any_other(another, 
     old, first = superseded(stopped, stopping)
     _, second = superseded(taken, taking)
     # when the process of one is killed, and Prefect is told by its worker
-    for process in alive_of(second):
-        os.kill(process, signal.SIGKILL)
+    kill_each(alive_of(second))
     taking.reaches(second, "Crashed")
     # and of the other nobody is left, when the run is cancelled, and the one before it too
     worker.kill()
-    for process in alive_of(first):
-        os.kill(process, signal.SIGKILL)
+    kill_each(alive_of(first))
     patiently(lambda: not processes_of(first), "no process of the run")
     stopping.cancel(first)
     looked = reconcile(stopped, str(stopped.runs), str(taken.runs))

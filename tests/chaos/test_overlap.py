@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from support.marked_processes import processes_with
+from support.marked_processes import kill_each, processes_with
 from support.waiting import until
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -103,8 +103,7 @@ def start() -> Iterator[Any]:
 
     yield start
     for run in runs:
-        for process in run.left():
-            os.kill(process, signal.SIGKILL)
+        kill_each(run.left())
         run.process.communicate()
         shutil.rmtree(run.folder)
 

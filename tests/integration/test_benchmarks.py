@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.environment import environment_without
+from support.marked_processes import kill_each
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 RUN = BENCHMARKS / "run.py"
@@ -124,8 +125,7 @@ def test_whatever_ends_a_benchmark_ends_what_it_started(
         assert marked(mark) == []
         assert list(tmp_path.iterdir()) == []
     finally:
-        for pid in marked(mark):
-            os.kill(pid, signal.SIGKILL)
+        kill_each(marked(mark))
         process.communicate()
 
 

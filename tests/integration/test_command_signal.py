@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import time
 from datetime import timedelta
@@ -16,7 +15,7 @@ from prefect_dispatch.errors import UsageError
 from prefect_dispatch.model.observation import ObjectRef
 from prefect_dispatch.schedulers.cessation import CessationAnswer, EndedObject
 from prefect_dispatch.schedulers.command_signal import MOST_OUTPUT, CommandSignal
-from support.marked_processes import processes_with
+from support.marked_processes import kill_each, processes_with
 from support.waiting import until
 
 
@@ -140,8 +139,7 @@ def test_at_its_time_limit_what_has_left_its_session_is_ended_too(script, tmp_pa
         assert found == CessationAnswer("unknown", "n1: no answer within 1s")
         until(lambda: processes_with(mark) == [other], "its children are gone", 5)
     finally:
-        for left in processes_with(mark):
-            os.kill(left, signal.SIGKILL)
+        kill_each(processes_with(mark))
 
 
 def test_one_that_leaves_a_child_with_its_output_is_bounded_too():

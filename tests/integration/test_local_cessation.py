@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from prefect_dispatch.schedulers.cessation import CessationAnswer, EndedObject
 from prefect_dispatch.schedulers.local import LocalScheduler
 from prefect_dispatch.schedulers.local_cessation import LocalCessation
 from prefect_dispatch.testing.local_laboratory import LONG, STUBBORN, LocalLaboratory
+from support.marked_processes import kill_each
 
 
 class Preempted:
@@ -38,10 +40,13 @@ class Preempted:
 
     async def end(self) -> None:
         """Let its processes end, and its launcher say so."""
-        for pid in self.scheduler.processes(self.object):
-            os.kill(pid, signal.SIGKILL)
+        kill_each(self.scheduler.processes(self.object))
         await self.laboratory.until(self.laboratory.records(self.object).exit.exists, "the launcher is done")
+        # One that is being killed has no environment any more, and is still there.
         await self.laboratory.until(lambda: not self.laboratory.started(), "all are gone")
+        while (await self.ask()).answer == "running":
+            # One that is being killed has no environment any more, and is still there.
+            await asyncio.sleep(0.05)
 
     def rewrite(self, **fields: Any) -> None:
         """Have the launcher's record say something else."""

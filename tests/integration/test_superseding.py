@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -44,6 +43,7 @@ from prefect_dispatch.supervisor.record import Record
 from prefect_dispatch.supervisor.stop_requests import ask_to_stop, ask_to_suspend
 from prefect_dispatch.supervisor.superseding import supersede
 from prefect_dispatch.tasks.supersede import supersede as supersede_task
+from support.marked_processes import kill_each
 from support.waiting import until
 
 SAVE = """
@@ -148,9 +148,7 @@ class Bench:
         for reference in [each.object for each in known if each.object is not None]:
             with contextlib.suppress(SchedulerError):  # It may be another scheduler's.
                 asyncio.run(self.scheduler.stop(reference, None))
-            for process in self.scheduler.processes(reference):  # They outlive a lost node as long as they linger.
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+            kill_each(self.scheduler.processes(reference))  # They outlive a lost node as long as they linger.
             until(lambda reference=reference: not self.scheduler.processes(reference))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -19,3 +22,12 @@ def processes_with(mark: str) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def kill_each(processes: Iterable[int]) -> None:
+    """Kill processes that were there a moment ago; one that has ended since is as good as killed."""
+    for process in processes:
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
