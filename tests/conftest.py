@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -20,6 +21,20 @@ settings.load_profile("ci" if os.environ.get("CI") or os.environ.get("CI_RUN_MAR
 # Whoever runs the tests in the background ignores these, and every process that a test starts would inherit it.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_LONGEST_FIRST = ("chaos/test_simulator.py", "acceptance", "chaos", "integration", "conformance", "unit")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of few, long tests come first: towards the end of a run none of its processes is left alone with one."""
+
+    def turn_of(item: pytest.Item) -> int:
+        place = os.path.relpath(item.path, Path(__file__).parent)
+        turns = (turn for turn, prefix in enumerate(_LONGEST_FIRST) if place.startswith(prefix))
+        return next(turns, len(_LONGEST_FIRST))
+
+    items.sort(key=turn_of)
 
 
 @pytest.fixture(scope="session")
