@@ -146,6 +146,19 @@ def test_who_looks_between_two_steps_needs_no_handler(job: Any, end: Any) -> Non
     assert job.steps() == [7]
 
 
+def test_with_a_root_in_a_bucket_the_file_lies_in_the_workplace_and_goes_with_it(bucket_job: Any, end: Any) -> None:
+    # given
+    process = bucket_job.start(sys.executable, "-c", TRAINS)
+    bucket_job.pid("worker")
+    # when
+    process.send_signal(signal.SIGTERM)
+    ended = end(process)
+    # then
+    assert ended.returncode == 195, ended.stdout
+    assert bucket_job.steps() == [7]
+    assert b"is removed; all that was in it is published" in ended.stdout
+
+
 def test_children_of_one_that_looks_can_be_ended_as_before(job: Any) -> None:
     # given a program that asks, and forks
     program = TELL + (

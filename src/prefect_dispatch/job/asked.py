@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 
 from prefect_dispatch.format.contract import NOTICE, NOTICE_SIGNAL
 
@@ -18,7 +19,7 @@ class _Question:
     def __init__(self) -> None:
         self._asked = False
         self._next_look = float("-inf")
-        self._process = 0
+        self._listens = False
 
     def answer(self) -> bool:
         if self._asked:
@@ -35,24 +36,29 @@ class _Question:
 
     def _listen(self) -> None:
         """Take the signal upon us where nobody else does: by default it would end the program before it could look."""
-        if self._process == os.getpid():
+        if self._listens:
             return
-        self._process = os.getpid()
+        self._listens = True
         number = getattr(signal, f"SIG{os.environ.get(NOTICE_SIGNAL, '')}", None)
         if number is None or signal.getsignal(number) not in (signal.SIG_DFL, signal.default_int_handler):
             return
         try:
             signal.signal(number, self._take)
         except ValueError:
-            pass  # Only the main thread may; another one looks at the file.
+            return  # Only the main thread may; another one looks at the file.
+        held = partial(signal.pthread_sigmask, signal.SIG_BLOCK, (number,))
+        let_go = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, (number,))
 
-    def _take(self, number: int, _frame: object) -> None:
-        if os.getpid() == self._process:
-            self._asked = True
-            return
-        # A child by fork(2), which whoever made it may end by this very signal.
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        def leave() -> None:
+            if signal.getsignal(number) == self._take:
+                signal.signal(number, signal.SIG_DFL)
+            let_go()
+
+        # Whoever makes a child may end it by this very signal, also before the child has run a line.
+        os.register_at_fork(before=held, after_in_parent=let_go, after_in_child=leave)
+
+    def _take(self, _number: int, _frame: object) -> None:
+        self._asked = True
 
 
 _question = _Question()
