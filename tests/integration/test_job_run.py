@@ -95,6 +95,8 @@ def test_the_program_gets_its_contract_and_nothing_of_another(job: Any) -> None:
         "DISPATCH_RESUME_STEP": "",
         "DISPATCH_RESUME_STATE": "",
         "DISPATCH_DEADLINE": "",
+        "DISPATCH_NOTICE": str(job.root / "meta" / job.attempt() / "notice"),
+        "DISPATCH_NOTICE_SIGNAL": "TERM",
         "DISPATCH_WORKPLACE": "",
     }
     assert "SLURM_RESTART_COUNT" not in seen

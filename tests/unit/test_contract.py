@@ -25,6 +25,8 @@ def test_a_start_from_scratch_is_told_with_empty_words() -> None:
         "DISPATCH_RESUME_STEP": "",
         "DISPATCH_RESUME_STATE": "",
         "DISPATCH_DEADLINE": "",
+        "DISPATCH_NOTICE": "",
+        "DISPATCH_NOTICE_SIGNAL": "",
         "DISPATCH_WORKPLACE": "",
     }
 

@@ -35,6 +35,7 @@ NEEDS_NONE = {
     ("stores/workplace.py", "_remove_unchanged", "os.unlink"): "clears away what the bucket has",
     ("stores/removal.py", "_empty", "os.rename"): "moves what is cleared away, in tmp/",
     ("stores/removal.py", "_remove_one", "os.unlink"): "clears away, in tmp/",
+    ("job/asking.py", "_make_file", "os.replace"): "asks the program that runs; nothing follows from it afterwards",
     ("schedulers/local_records.py", "create_once", "temporary.unlink"): "clears a temporary file away",
     ("schedulers/local_records.py", "create_once", "write_new"): "has its failpoints inside",
     ("stores/documents.py", "create_once", "ledger.create"): "has its failpoints inside",

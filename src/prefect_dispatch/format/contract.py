@@ -18,6 +18,10 @@ RESUME_FROM = "DISPATCH_RESUME_FROM"
 RESUME_STEP = "DISPATCH_RESUME_STEP"
 RESUME_STATE = "DISPATCH_RESUME_STATE"
 DEADLINE = "DISPATCH_DEADLINE"
+NOTICE = "DISPATCH_NOTICE"
+"""Path of a file that is there once the program has been asked to save and exit."""
+NOTICE_SIGNAL = "DISPATCH_NOTICE_SIGNAL"
+"""The signal that asks it, without SIG."""
 WORKPLACE = "DISPATCH_WORKPLACE"
 """For the wrapper the folder of all workplaces; for the program its own one, empty where the root is a folder."""
 
@@ -28,7 +32,20 @@ RESTART = "DISPATCH_RESTART"
 PATIENCE = ("DISPATCH_S3_TIMEOUT", "DISPATCH_S3_RETRY")
 """How patient with an object store the wrapper is, and the commands that its program calls as well."""
 PREFIX = "DISPATCH_"
-VARIABLES = (LINEAGE, ATTEMPT, EPOCH, ROOT, EXEC_DIR, RESUME_FROM, RESUME_STEP, RESUME_STATE, DEADLINE, WORKPLACE)
+VARIABLES = (
+    LINEAGE,
+    ATTEMPT,
+    EPOCH,
+    ROOT,
+    EXEC_DIR,
+    RESUME_FROM,
+    RESUME_STEP,
+    RESUME_STATE,
+    DEADLINE,
+    NOTICE,
+    NOTICE_SIGNAL,
+    WORKPLACE,
+)
 """What the program is told. Of other ``DISPATCH_*`` it has those of ``PATIENCE`` alone."""
 
 
@@ -47,6 +64,8 @@ class Contract:
         resume_state: the program's own state string of that save, else empty.
         workplace: where this execution's saves lie on its machine, absolute; empty where the root is a folder.
         deadline: when the total deadline passes, in seconds since 1970; None where there is none.
+        notice: the file by which it is asked to save and exit, absolute.
+        notice_signal: the signal by which it is, without SIG.
     """
 
     lineage: str
@@ -59,6 +78,8 @@ class Contract:
     resume_state: str = ""
     workplace: str = ""
     deadline: Optional[float] = None
+    notice: str = ""
+    notice_signal: str = ""
 
     def environment(self, inherited: Mapping[str, str]) -> Dict[str, str]:
         """The program's environment: what was inherited, less ``DISPATCH_*`` but for ``PATIENCE``, plus the contract.
@@ -84,5 +105,7 @@ class Contract:
             RESUME_STEP: "" if self.resume_step is None else str(self.resume_step),
             RESUME_STATE: self.resume_state,
             DEADLINE: "" if self.deadline is None else str(int(self.deadline)),
+            NOTICE: self.notice,
+            NOTICE_SIGNAL: self.notice_signal,
             WORKPLACE: self.workplace,
         }

@@ -14,7 +14,7 @@ from prefect_dispatch.format.resume_state import check_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+    from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 MAX_DEPTH = 64
 """Folders within folders of one save; each holds one open file while it is listed."""
@@ -95,16 +95,6 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Write it as the format stores it."""
-        files: List[Json] = []
-        for file in self.files:
-            entry: Dict[str, Any] = {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
-            if file.link is not None:
-                entry["link"] = file.link
-            if file.digest is not None:
-                entry["digest"] = file.digest
-            if file.sha256 is not None:
-                entry["sha256"] = file.sha256
-            files.append(entry)
         return encode(
             {
                 "format": FORMAT,
@@ -112,7 +102,7 @@ class Manifest:
                 "step": self.publication.step,
                 "path": self.publication.path,
                 "source": self.source,
-                "files": files,
+                "files": encode_files(self.files),
                 "nonce": self.nonce,
                 "state": self.state,
                 "identity": dict(self.identity),
@@ -128,8 +118,7 @@ class Manifest:
             UnknownFormat: it is of a newer format.
         """
         document = decode(data, what)
-        files = tuple(_decode_file(entry, what) for entry in field(document, "files", list, what))
-        _check_together(files, what)
+        files = decode_files(document, what)
         try:
             publication = Publication(
                 Epoch.of(field(document, "epoch", int, what)),
@@ -151,6 +140,32 @@ class Manifest:
             text_map(document, "identity", what),
             source,
         )
+
+
+def encode_files(files: Iterable[SavedFile]) -> List[Json]:
+    """Files as a document lists them."""
+    entries: List[Json] = []
+    for file in files:
+        entry: Dict[str, Any] = {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
+        if file.link is not None:
+            entry["link"] = file.link
+        if file.digest is not None:
+            entry["digest"] = file.digest
+        if file.sha256 is not None:
+            entry["sha256"] = file.sha256
+        entries.append(entry)
+    return entries
+
+
+def decode_files(document: Json, what: str) -> Tuple[SavedFile, ...]:
+    """Read the files that a document lists in its field ``files``.
+
+    Raises:
+        MalformedDocument: they cannot be those of one save.
+    """
+    files = tuple(_decode_file(entry, what) for entry in field(document, "files", list, what))
+    _check_together(files, what)
+    return files
 
 
 def is_short(path: str, size: int) -> bool:

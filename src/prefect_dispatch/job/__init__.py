@@ -9,14 +9,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from prefect_dispatch.job.asked import should_checkpoint
     from prefect_dispatch.job.commands import latest, publish
+    from prefect_dispatch.job.parts import complete, completed, merge, remaining
 
-__all__ = ["latest", "publish"]
+__all__ = ["complete", "completed", "latest", "merge", "publish", "remaining", "should_checkpoint"]
+
+
+_MODULES = {
+    "complete": "parts",
+    "completed": "parts",
+    "latest": "commands",
+    "merge": "parts",
+    "publish": "commands",
+    "remaining": "parts",
+    "should_checkpoint": "asked",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from prefect_dispatch.job import commands
+    from importlib import import_module
 
-    return getattr(commands, name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -13,6 +13,7 @@ from prefect_dispatch.format.printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from argparse import Namespace
     from typing import List, NoReturn, Optional, Sequence, Tuple
 
 _MOST = 1500
@@ -89,12 +90,30 @@ def _dispatch(given: List[str]) -> int:
     if options.name == "publish":
         print(commands.publish(options.path, options.step, options.state).name)
         return ExitCode.DONE
+    if options.name in ("complete", "remaining", "merge"):
+        return _parts(options)
     if options.name == "watch":
         return commands.watch(options.interval, options.timeout, options.once)
     if options.name == "env":
         return commands.show_environment()
     shows = {"latest": commands.show_latest, "list": commands.show_list, "check": commands.show_check}
     return shows[options.name](getattr(options, "place", None) or options.root, options.json)
+
+
+def _parts(options: Namespace) -> int:
+    from prefect_dispatch.job import parts
+    from prefect_dispatch.job.commands import print_path
+
+    if options.name == "complete":
+        parts.complete(options.key, options.path)
+    elif options.name == "remaining":
+        for key in parts.remaining(options.keys):
+            print_path(key)
+    else:
+        for part in parts.merge(options.keys):
+            if part.path is not None:
+                print_path(part.path)
+    return ExitCode.DONE
 
 
 def _run(document: Optional[str], command: List[str]) -> int:

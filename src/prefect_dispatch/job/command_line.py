@@ -41,6 +41,15 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("--step", type=_step, required=True, help="the program's own step")
     publish.add_argument("--state", default="", help="the program's own resume state, at most 64 KiB")
 
+    complete = add("complete", "note that a part of the work is finished, for good")
+    complete.add_argument("key", metavar="KEY", help="which part")
+    complete.add_argument("--path", help="the file or folder that it wrote, inside of $DISPATCH_EXEC_DIR")
+    for name, text in (
+        ("remaining", "print those of these parts that are still to be done, one in a line"),
+        ("merge", "print what these parts wrote, one path in a line; exits 3 when one of them is not finished"),
+    ):
+        add(name, text).add_argument("keys", metavar="KEY", nargs="+", help="a part")
+
     watch = add("watch", "publish this execution's saves as they become whole, until the first error")
     watch.add_argument("--interval", type=_duration, default="5s", metavar="S", help="how often to look (default: 5s)")
     watch.add_argument(

@@ -77,7 +77,7 @@ def show_latest(root: Optional[str], as_json: bool) -> int:
         state = resume.manifest.state if resume.manifest is not None else ""
         print(json.dumps({**_fields(resume.publication), "absolute": where, "state": state}))
     else:
-        _print_path(where)
+        print_path(where)
     return ExitCode.DONE
 
 
@@ -193,8 +193,8 @@ def _fields(publication: Publication) -> Dict[str, Any]:
     }
 
 
-def _print_path(path: str) -> None:
-    """Print a path in the bytes that it has, for a script to use, whatever the terminal's encoding is."""
+def print_path(path: str) -> None:
+    """Print a path or a key in the bytes that it has, for a script to use, whatever the terminal's encoding is."""
     import io
     import sys
 

@@ -23,6 +23,7 @@ from prefect_dispatch.job.processes import (
     go_on_after_parent,
     is_anything_left,
     kill_all,
+    listeners,
     reap,
 )
 
@@ -155,8 +156,10 @@ class Guardian:
             self._kill = True
             return
         for number in orders:
-            if number == signal.SIGCONT or not self._was_to_all(number):
+            if number == signal.SIGCONT:
                 self._signal_group(number)
+            elif not self._was_to_all(number):
+                self._give_notice(number)
 
     def _hear(self, number: int, _frame: object) -> None:
         self._heard[number] = time.monotonic()
@@ -171,6 +174,17 @@ class Guardian:
             if now >= give_up:
                 return False
             time.sleep(0.01)
+
+    def _give_notice(self, number: int) -> None:
+        """Send a signal to whom it is for; where nobody says so, to the program's whole group."""
+        found = listeners(number, self._leader, {os.getpid()}, self._attempt, self._spared)
+        if not found:
+            self._signal_group(number)
+        for pid in found:
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass
 
     def _signal_group(self, number: int) -> None:
         # A reaped leader's number may be somebody else's group by now.

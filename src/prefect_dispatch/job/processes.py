@@ -96,6 +96,36 @@ def kill_all(
         idle(_ROUND)
 
 
+def listeners(number: int, leader: int, roots: Collection[int], attempt: str, spared: Collection[int]) -> Set[int]:
+    """Whom of a program a notice is for: those who have a handler for it.
+
+    A shell or a launcher that has none would be ended by the signal, and the program that it holds with it. Those in
+    the leader's own group come first. SIGUSR1 and SIGUSR2, which mean nothing to anybody who does not ask for them, go
+    to all others too where nobody in the group listens: launchers such as torchrun start their workers in sessions of
+    their own and do not pass these on.
+
+    Args:
+        number: the signal.
+        leader: the program's first process.
+        roots: processes whose descendants are the program's.
+        attempt: the execution's token.
+        spared: processes that are not the program's.
+
+    Returns:
+        Their pids; empty where nobody has a handler, or none that can be seen.
+    """
+    parents = dict(_parents())
+    children = _children_of(parents)
+    found = _below(roots, children, spared)
+    if number in (signal.SIGUSR1, signal.SIGUSR2):
+        carriers = {pid for pid in parents if pid not in spared and pid not in roots and _carries(pid, attempt)}
+        found |= carriers | _below(carriers, children, spared)
+    listening = {pid for pid in found if _catches(pid, number)}
+    return {pid for pid in listening if _group(pid) == leader} or (
+        listening if number in (signal.SIGUSR1, signal.SIGUSR2) else set()
+    )
+
+
 def is_anything_left(attempt: str, spared: Collection[int]) -> bool:
     """Whether a subreaper has children, or any process carries the attempt in its environment.
 
@@ -138,13 +168,18 @@ def reap() -> Dict[int, int]:
 def _look(attempt: str, spared: Collection[int]) -> Tuple[Set[int], Set[int]]:
     """The descendants of this process, and who else belongs to the execution by its environment, with descendants."""
     parents = dict(_parents())
-    children: Dict[int, List[int]] = {}
-    for pid, parent in parents.items():
-        children.setdefault(parent, []).append(pid)
+    children = _children_of(parents)
     descendants = _below({os.getpid()}, children, spared)
     carriers = {pid for pid in parents if pid not in spared and _carries(pid, attempt)}
     carriers |= _below(carriers, children, spared)
     return descendants, carriers - descendants - {os.getpid()}
+
+
+def _children_of(parents: Dict[int, int]) -> Dict[int, List[int]]:
+    children: Dict[int, List[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    return children
 
 
 def _below(roots: Collection[int], children: Dict[int, List[int]], spared: Collection[int]) -> Set[int]:
@@ -215,6 +250,19 @@ def _state(pid: int) -> bytes:
     """The letter of a process's state (proc_pid_stat(5)); empty where there is none."""
     stat = _read(f"/proc/{pid}/stat")
     return stat[stat.rfind(b")") + 2 :][:1]
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, by the mask in proc_pid_status(5)."""
+    _, found, rest = _read(f"/proc/{pid}/status").partition(b"\nSigCgt:")
+    return bool(found) and bool(int(rest.split(None, 1)[0], 16) >> (number - 1) & 1)
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except (ProcessLookupError, PermissionError):
+        return 0
 
 
 def _carries(pid: int, attempt: str) -> bool:

@@ -13,7 +13,15 @@ from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.job.guardian import KILL_WITHIN, Guardian
-from prefect_dispatch.job.processes import become_subreaper, children_now, has_ended, is_zombie, kill_all, reap
+from prefect_dispatch.job.processes import (
+    become_subreaper,
+    children_now,
+    has_ended,
+    is_zombie,
+    kill_all,
+    listeners,
+    reap,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,6 +68,7 @@ class Program:
         output: the descriptor on which its standard output arrives.
         reports: the descriptor that becomes readable when :meth:`take_reports` has something to take.
         is_clearing: whether the guardian has said that it is at the end: killing what is left.
+        begun_at: when it was started, by the monotonic clock, in seconds.
     """
 
     def __init__(
@@ -68,6 +77,7 @@ class Program:
         self.output = output
         self.reports = reports
         self.is_clearing = False
+        self.begun_at = time.monotonic()
         self._attempt = attempt
         self._orders = orders
         self._guardian = guardian
@@ -126,10 +136,14 @@ class Program:
         return program
 
     def notify(self, number: int) -> None:
-        """Send a signal to the program's process group, and set going what is stopped: it would not hear the signal."""
+        """Send a signal to those of the program that it is for, and set going what is stopped: it would not hear it."""
         self._order(number)
         self._order(signal.SIGCONT)
         self._set_guardian_going()
+
+    def hears(self, number: int) -> bool:
+        """Whether anything of the program that a signal would be sent to has a handler for it."""
+        return bool(listeners(number, self._leader, {self._guardian}, self._attempt, self._spared))
 
     def kill(self) -> None:
         """Have everything of the program killed."""

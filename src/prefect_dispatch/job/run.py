@@ -13,6 +13,7 @@ from prefect_dispatch.format.journal import ExitNote, ExitReason, JournalKind
 from prefect_dispatch.format.names import new_nonce
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.submission import RestartSource, Submission
+from prefect_dispatch.job.asking import Asking
 from prefect_dispatch.job.assignment import Assignment, check_command, refuse_inside_step
 from prefect_dispatch.job.clerk import Clerk
 from prefect_dispatch.job.execution import Execution, lineage_root_at
@@ -23,6 +24,7 @@ from prefect_dispatch.job.relay import Relay
 from prefect_dispatch.job.saving import Saving
 from prefect_dispatch.job.surroundings import surroundings
 from prefect_dispatch.job.vigil import Asked, Vigil
+from prefect_dispatch.stores.layout import notice_file
 from prefect_dispatch.stores.pin import Pin
 
 TYPE_CHECKING = False
@@ -87,6 +89,7 @@ class _Run:
         )
         self._workplace = workplace
         self._journal = self._execution.root.journal(self._execution.attempt)
+        self._notice_file = self._execution.root.absolute(notice_file(self._execution.attempt))
         self._relay = Relay(lambda line: self._clerk.take_line(line))
         self._deadline: Optional[Deadline] = None
         self._deadline_clock = _deadline_clock(submission)
@@ -112,7 +115,8 @@ class _Run:
                 return program
             self._relay.start(program.output)
             self._clerk.start()
-            vigil = Vigil(program, self._submission.notice, self._notices, self._clerk, self._relay.say, self._deadline)
+            asking = Asking(program, self._submission.notice, self._notice_file, self._clerk, self._relay.say)
+            vigil = Vigil(program, asking, self._notices, self._clerk, self._relay.say, self._deadline)
             ending = vigil.keep()
             self._clerk.stop_looking()
             if not self._relay.drain(OUTPUT_GRACE):
@@ -238,6 +242,8 @@ class _Run:
             pin.state,
             self._workplace,
             None if self._deadline is None else self._deadline.ends_at,
+            self._notice_file,
+            self._submission.notice.signal,
         )
 
     def _ended_well(self, ending: Ending, asked: Optional[Asked]) -> bool:

@@ -9,7 +9,6 @@ from datetime import timedelta
 
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.durations import describe_duration
-from prefect_dispatch.format.journal import JournalKind
 from prefect_dispatch.job.guardian import KILL_WITHIN
 from prefect_dispatch.job.notices import name_of_signal
 
@@ -17,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
-    from prefect_dispatch.format.submission import Notice
+    from prefect_dispatch.job.asking import Asking
     from prefect_dispatch.job.clerk import Clerk
     from prefect_dispatch.job.deadline import Deadline
     from prefect_dispatch.job.notices import Notices
@@ -62,7 +61,7 @@ class Vigil:
 
     Args:
         program: which one.
-        notice: the signal that asks it to save and exit, and how long it then has.
+        asking: asks it to save and exit.
         notices: what the wrapper is told.
         clerk: says whether its saves can be published, and keeps the journal.
         say: adds a line to the log.
@@ -75,7 +74,7 @@ class Vigil:
     def __init__(
         self,
         program: Program,
-        notice: Notice,
+        asking: Asking,
         notices: Notices,
         clerk: Clerk,
         say: Callable[[str], None],
@@ -83,7 +82,7 @@ class Vigil:
     ) -> None:
         self.asked: Optional[Asked] = None
         self._program = program
-        self._notice = notice
+        self._asking = asking
         self._notices = notices
         self._clerk = clerk
         self._say = say
@@ -106,6 +105,7 @@ class Vigil:
             now = time.monotonic()
             self._clerk.check_scan()
             self._mind_notices(now)
+            self._asking.go_on(now)
             if self._deadline is not None and not self._is_at_its_end:
                 self._mind_deadline(self._deadline, now)
             if self.asked is not None and not self.asked.killed and now >= self.asked.kill_at:
@@ -128,18 +128,19 @@ class Vigil:
             patience = min(patience, max(0.0, self.asked.kill_at - time.monotonic()))
         if self._deadline is not None and not self._is_at_its_end:
             patience = min(patience, self._deadline.until_next())
-        return patience
+        return min(patience, self._asking.patience)
 
     def _mind_notices(self, now: float) -> None:
         """Pass on that the wrapper was told to end, or that the saves cannot be published."""
         first, problem = self._notices.first, self._clerk.problem
         if first is None and problem is None:
             return
-        kill_at = now + self._notice.period.total_seconds()
-        over = f"the notice period is over after {describe_duration(self._notice.period)}"
+        period = self._asking.period
+        kill_at = now + period.total_seconds()
+        over = f"the notice period is over after {describe_duration(period)}"
         if self.asked is None:
             self.asked = Asked(kill_at, over)
-            self._give_notice(problem if first is None else f"{name_of_signal(first)} received", self._notice.period)
+            self._asking.ask(problem if first is None else f"{name_of_signal(first)} received", period, now)
         elif first is not None:
             # Whoever takes the machine away waits no longer for a program that the deadline has asked already.
             self.asked = self.asked.no_later(kill_at, over)
@@ -152,26 +153,12 @@ class Vigil:
         ends, over = now + left, "the total deadline has passed"
         if self.asked is None:
             self.asked = Asked(ends, over, by_deadline=True)
-            self._give_notice("the total deadline is near", timedelta(seconds=left))
+            self._asking.ask("the total deadline is near", timedelta(seconds=left), now)
         self.asked = self.asked.no_later(ends, over)
         if left <= deadline.terminate_before and not self.asked.terminated:
             self.asked = self.asked.but(terminated=True, by_deadline=True)
             self._say(f"the total deadline is in {left:.1f}s: SIGTERM to the program")
             self._program.notify(signal.SIGTERM)
-
-    def _give_notice(self, cause: Optional[str], period: timedelta) -> None:
-        notice = self._notice
-        self._say(
-            f"notice: SIG{notice.signal} to the program, which has {describe_duration(period)} "
-            f"to save and exit ({cause})"
-        )
-        self._clerk.note(
-            JournalKind.NOTICE,
-            signal=notice.signal,
-            cause=cause,
-            period_seconds=period.total_seconds(),
-        )
-        self._program.notify(getattr(signal, f"SIG{notice.signal}"))
 
     def _guardian_is_silent(self, now: float) -> bool:
         """Whether the guardian has not done for too long what it does at once, or in a bounded time."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from prefect_dispatch.errors import Absent, MalformedDocument, MalformedName, UsageError
+from prefect_dispatch.errors import Absent, Exists, MalformedDocument, MalformedName, Unpublishable, UsageError
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.completion import Completion
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.documents import FORMAT, encode, field
 from prefect_dispatch.format.epoch import Epoch
-from prefect_dispatch.format.names import new_nonce, split_attempt
-from prefect_dispatch.format.printable import shorten
+from prefect_dispatch.format.manifest import SavedFile, decode_files, encode_files
+from prefect_dispatch.format.names import check_path, new_nonce, split_attempt
+from prefect_dispatch.format.printable import printable, shorten
 from prefect_dispatch.format.resume_choice import ResumeChoice
 from prefect_dispatch.stores.claim import read_claim
 from prefect_dispatch.stores.documents import create_once, read_document
-from prefect_dispatch.stores.layout import DONE
+from prefect_dispatch.stores.layout import DONE, import_path, owner_of
+from prefect_dispatch.stores.opening import is_url
 from prefect_dispatch.stores.started import read_started
 
 TYPE_CHECKING = False
@@ -33,14 +35,18 @@ class FinishedPart:
     Args:
         completion: its name.
         attempt: the execution that finished the part.
-        result: what that execution said of it, such as the file that it wrote.
+        result: what that execution said of it.
         nonce: the mark of its writer.
+        path: the file or folder that it wrote, relative to the lineage's root; empty where it named none.
+        files: that one's files, as they were when the part was noted.
     """
 
     completion: Completion
     attempt: str
     result: Mapping[str, Any]
     nonce: str
+    path: str = ""
+    files: Tuple[SavedFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,13 +63,25 @@ class Completions:
 
 
 def complete_part(
-    store: Store, epoch: Epoch, attempt: str, key: str, result: Mapping[str, Any], nonce: str = ""
+    store: Store, epoch: Epoch, attempt: str, key: str, result: Mapping[str, Any], nonce: str = "", path: str = ""
 ) -> FinishedPart:
     """Note a part as finished; see :meth:`~prefect_dispatch.stores.lineage_root.LineageRoot.complete`."""
     split_attempt(attempt)
     completion = Completion(key, epoch)
-    part = FinishedPart(completion, attempt, dict(result), nonce or new_nonce())
-    fields = {"key": key, "epoch": epoch.number, "attempt": attempt, "result": part.result}
+    files: Tuple[SavedFile, ...] = ()
+    if path:
+        if owner_of(path) != attempt:
+            raise Unpublishable(
+                f"{printable(path)} of part {key!r} is not in its execution's own folder; write it there"
+            )
+        try:
+            files = store.sync(path, store.files(path))
+        except (Absent, Exists) as error:
+            raise Unpublishable(f"{printable(path)} of part {key!r} is not whole: {error}") from None
+    part = FinishedPart(completion, attempt, dict(result), nonce or new_nonce(), path, files)
+    fields: Dict[str, Any] = {"key": key, "epoch": epoch.number, "attempt": attempt, "result": part.result}
+    if path:
+        fields.update(path=path, files=encode_files(files))
     try:
         size = len(encode({**fields, "format": FORMAT, "nonce": part.nonce}))
     except (TypeError, ValueError, RecursionError) as error:
@@ -132,7 +150,33 @@ def read_completion(store: Store, completion: Completion) -> FinishedPart:
     except MalformedName as error:
         raise MalformedDocument(f"{what}: {error}") from None
     result: Dict[str, Any] = field(document, "result", dict, what)
-    return FinishedPart(completion, attempt, result, field(document, "nonce", str, what))
+    path = ""
+    files: Tuple[SavedFile, ...] = ()
+    if "path" in document:
+        path = field(document, "path", str, what)
+        try:
+            check_path(path)
+        except UsageError as error:
+            raise MalformedDocument(f"{what}: {error}") from None
+        if owner_of(path) != attempt:
+            raise MalformedDocument(
+                f"{what} names {shorten(path)}, which is not in the folder of its attempt {attempt}"
+            )
+        files = decode_files(document, what)
+    return FinishedPart(completion, attempt, result, field(document, "nonce", str, what), path, files)
+
+
+def place_part(store: Store, attempt: str, part: FinishedPart) -> str:
+    """Have on this machine what a part wrote; its path relative to the root. See ``LineageRoot.part_path``."""
+    difference = store.difference(part.path, part.files)
+    if difference is not None:
+        key = part.completion.key
+        raise Absent(f"part {key!r} of {part.attempt} is not what it was when it was finished: {difference}")
+    if not is_url(store.location):
+        return part.path
+    target = import_path(attempt, f"{new_nonce()}/{part.path.rpartition('/')[2]}")
+    store.copy(part.path, target, part.files)
+    return target
 
 
 def _doubt(store: Store, epoch: Epoch) -> str:

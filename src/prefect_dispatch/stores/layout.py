@@ -21,6 +21,7 @@ META = "meta"
 TEMPORARY = "tmp"
 STARTED_DOCUMENT = "started.json"
 RESUME_DOCUMENT = "resume.json"
+NOTICE_FILE = "notice"
 REPORTS = "reports"
 STANDING = (CLAIMS, PUBLICATIONS, PRUNED, DONE, IDENTITY, DEADLINE)
 """The ledgers whose emptiness decides something. They are made with the root: where one is not there, it is away."""
@@ -50,6 +51,14 @@ def exec_folder(attempt: str) -> str:
 def meta_folder(attempt: str) -> str:
     """What the helper keeps of one execution."""
     return f"{META}/{attempt}"
+
+
+def notice_file(attempt: str) -> str:
+    """The file that asks an execution's program to save and exit, once it is there.
+
+    It lies with what the helper keeps, where no pattern of saves reaches, and where every node sees it that sees saves.
+    """
+    return f"{META}/{attempt}/{NOTICE_FILE}"
 
 
 def manifests_folder(attempt: str) -> str:

@@ -295,12 +295,18 @@ class LineageRoot:
         return list_publications(self.store)
 
     def complete(
-        self, epoch: Epoch, attempt: str, key: str, result: Optional[Mapping[str, Any]] = None, nonce: str = ""
+        self,
+        epoch: Epoch,
+        attempt: str,
+        key: str,
+        result: Optional[Mapping[str, Any]] = None,
+        nonce: str = "",
+        path: str = "",
     ) -> FinishedPart:
         """Note that this execution has finished one part of the work. Durable when it returns.
 
-        What the part wrote is the caller's to make durable before. The first entry of an execution for a key stays. The
-        same call again, with its own nonce, is success.
+        What the part wrote is made durable first where it is named; else that is the caller's. The first entry of an
+        execution for a key stays. The same call again, with its own nonce, is success.
 
         Args:
             epoch: the execution's epoch.
@@ -308,14 +314,16 @@ class LineageRoot:
             key: which part, 1 to 146 bytes of UTF-8 without NUL.
             result: JSON values that say what came of it, such as the file that was written; 64 KiB with all else.
             nonce: the writer's mark, where the caller retries by itself.
+            path: the file or folder that the part wrote, relative to this root, in the execution's own folder.
 
         Raises:
             Exists: this execution has noted that part already, by another call.
+            Unpublishable: what the part wrote is not there, not whole, or another execution's.
             UsageError: the key cannot be one, or the result is not JSON or too long.
         """
         from prefect_dispatch.stores.completions import complete_part
 
-        return complete_part(self.store, epoch, attempt, key, result or {}, nonce)
+        return complete_part(self.store, epoch, attempt, key, result or {}, nonce, path)
 
     def completions(self, choice: Optional[ResumeChoice] = None, below: Optional[Epoch] = None) -> Completions:
         """Find for each key the entry that counts: that of the greatest epoch which the choice admits. Reads no entry.
@@ -332,6 +340,21 @@ class LineageRoot:
         from prefect_dispatch.stores.completions import choose_completions
 
         return choose_completions(self.store, choice or ResumeChoice(), below)
+
+    def part_path(self, attempt: str, part: FinishedPart) -> str:
+        """Where what a part wrote can be read on this machine, absolute; fetched from the store where it has to be.
+
+        Args:
+            attempt: the execution that reads it.
+            part: the part; it names what it wrote.
+
+        Raises:
+            Absent: it is not what the part's entry says any more.
+            StoreError: the store failed.
+        """
+        from prefect_dispatch.stores.completions import place_part
+
+        return self.absolute(place_part(self.store, attempt, part))
 
     def finished_part(self, completion: Completion) -> FinishedPart:
         """Read what an execution said of a part that it has finished.

@@ -11,7 +11,7 @@ from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.dataclass import dataclass
 from prefect_dispatch.format.manifest import SavedFile
 from prefect_dispatch.stores.folder import describe, open_folder, open_root
-from prefect_dispatch.stores.layout import META, TEMPORARY
+from prefect_dispatch.stores.layout import META, NOTICE_FILE, TEMPORARY
 from prefect_dispatch.stores.removal import remove_all
 
 TYPE_CHECKING = False
@@ -88,6 +88,7 @@ def clear_workplace(
         remove_all(root, TEMPORARY)
         with suppress(OSError), open_folder(root, [META, attempt]) as own:
             remove_all(own, "resume")
+            remove_all(own, NOTICE_FILE)
         for save, files in kept.items():
             for file in files:
                 _remove_unchanged(root, f"{save}/{file.path}" if file.path else save, file)
