@@ -86,7 +86,7 @@ def test_a_job_is_started_from_the_form_and_its_history_is_seen(operator, deploy
     person.fill("Workdir", str(operator.folder))
     person.press("marker", within=field_of("Saves"))
     # when they start it, and the machine is taken away from it once
-    person.press("Submit")
+    person.leave_by("Submit")
     patiently(lambda: (operator.folder / "begun").exists(), "the program that was started from the form")
     (running,) = operator.state().submissions
     patiently(lambda: len(operator.publications()) >= 3, "its saves")

@@ -168,6 +168,21 @@ class Person:
 
         self._until(attempt, f"{text} is done")
 
+    def leave_by(self, text: str) -> None:
+        """Press a button that leads to another page, and again where it did not: see :meth:`send`."""
+        page = self._driver.current_url
+
+        def attempt() -> bool:
+            if self._driver.current_url != page:
+                return True
+            self.press(text)
+            try:
+                return bool(self._until(lambda: self._driver.current_url != page, f"{text} is done", _CLOSES_SECONDS))
+            except AssertionError:
+                return False
+
+        self._until(attempt, f"{text} is done")
+
     def fill(self, label: str, value: str, within: str = "") -> None:
         """Type into the field of a form."""
         self.type_into(f"{within}{field_of(label)}//textarea", value)

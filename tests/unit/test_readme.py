@@ -26,7 +26,7 @@ def test_two_commands_do_everything_and_ci_runs_the_second_as_it_is() -> None:
     # given the README's commands, then each is one line that sets the machine up and does its work
     demo, tests, _ = blocks("sh")
     assert demo == f"{SET_UP}'.[demo]' && .venv/bin/prefect-dispatch demo\n"
-    assert tests == f"{SET_UP}-e '.[test]' && .venv/bin/python -m pytest -n 4\n"
+    assert tests == f"{SET_UP}-e '.[test]' && .venv/bin/python -m pytest -n 3\n"
     # and what CI takes out of the README is the second
     script = (TREE / ".ci" / "run").read_text()
     assert "command=$(grep -e '-m pytest' README.md)" in script
