@@ -154,7 +154,12 @@ def parse_line(line: bytes) -> Union[Message, Refused, None]:
 
 def refused(line: bytes, reason: str) -> Refused:
     """Report a line that cannot be taken, in a form that any log can hold."""
-    return Refused(printable(line[: MAX_TEXT * 4].decode("utf-8", "backslashreplace"))[:MAX_TEXT], reason)
+    return Refused(describe_line(line), reason)
+
+
+def describe_line(line: bytes) -> str:
+    """The beginning of a line, at most 1000 characters, as text without control characters."""
+    return printable(line[: MAX_TEXT * 4].decode("utf-8", "backslashreplace"))[:MAX_TEXT]
 
 
 def _parse_save(payload: bytes) -> CheckpointSave:

@@ -110,9 +110,9 @@ class Clerk:
         if isinstance(message, CheckpointSave):
             self._take_save(message)
         elif isinstance(message, CheckpointFiles):
-            self._take_files(message)
+            self._take_files(message, line)
         elif isinstance(message, ResumeStatus):
-            self._take_resume_status(message)
+            self._take_resume_status(message, line)
         elif isinstance(message, Progress):
             self._keep_latest(JournalKind.PROGRESS, percent=message.percent)
         elif isinstance(message, Status):
@@ -279,15 +279,19 @@ class Clerk:
             self._saves.append(said)
             self._changed.notify()
 
-    def _take_files(self, message: CheckpointFiles) -> None:
+    def _take_files(self, message: CheckpointFiles, line: bytes) -> None:
+        from prefect_dispatch.format.messages import describe_line
+
         try:
             self._saving.declare(message)
         except (Unpublishable, UsageError) as error:
-            self._refuse("openjd_checkpoint_files", str(error))
+            self._refuse(describe_line(line), str(error))
 
-    def _take_resume_status(self, status: ResumeStatus) -> None:
+    def _take_resume_status(self, status: ResumeStatus, line: bytes) -> None:
+        from prefect_dispatch.format.messages import describe_line
+
         if not self.resumed:
-            self._refuse("openjd_checkpoint_resume_status", "this execution was not resumed, it started from scratch")
+            self._refuse(describe_line(line), "this execution was not resumed, it started from scratch")
             return
         self._keep_latest(JournalKind.RESUME_STATUS, status=status.value)
         if status is status.DISCARDED:
