@@ -214,15 +214,15 @@ def test_case_27_a_notice_during_imports_waits_for_the_handler(job: Any, end: An
 
 
 def test_case_27_a_program_that_never_has_a_handler_is_ended_within_half_of_its_period(job: Any, end: Any) -> None:
-    process = job.start(sys.executable, "-c", TELL + "tell('worker')\ntime.sleep(60)\n", notice=notice("TERM", 2))
+    process = job.start(sys.executable, "-c", TELL + "tell('worker')\ntime.sleep(60)\n", notice=notice("TERM", 8))
     job.pid("worker")
     process.send_signal(signal.SIGTERM)
     ended = end(process)
     # then by the signal, and not by the kill that would come at the period's end; no save exists
     assert ended.returncode == 143
     assert job.exit_note().reason is ExitReason.NOTICE
-    assert b"at most 1s" in ended.stdout
-    assert START_UP_GRACE > 2
+    assert b"at most 4s" in ended.stdout
+    assert START_UP_GRACE > 8
     assert job.steps() == []
 
 

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from prefect_dispatch.format.message_lines import MAX_LINE_BYTES, MessageLines
 from prefect_dispatch.format.messages import (
+    CheckpointFiles,
     CheckpointSave,
     Fail,
     MessageKind,
     Progress,
     Refused,
+    ResumeStatus,
     Status,
     parse_line,
 )
@@ -99,6 +101,45 @@ def test_a_save_that_cannot_be_taken_is_refused_with_the_reason(payload: str, re
 
     assert isinstance(refused, Refused) and reason in refused.reason
     assert len(refused.line) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ('{"files": ["/a", "b"], "dirs": ["c/"]}', CheckpointFiles(("/a", "b"), ("c/",), reset=False)),
+        ('{"files": ["a"], "mode": "ACCUMULATE"}', CheckpointFiles(("a",), (), reset=False)),
+        ('{"mode": "RESET"}', CheckpointFiles((), (), reset=True)),
+        ("{}", CheckpointFiles((), (), reset=False)),
+    ],
+)
+def test_a_data_set_is_taken(payload: str, message: CheckpointFiles) -> None:
+    assert parse_line(f"openjd_checkpoint_files: {payload}".encode()) == message
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        ('["a"]', "not a JSON object"),
+        ('{"files": "a"}', "its files are not a list"),
+        ('{"files": [""]}', "one of its files is not a path"),
+        ('{"dirs": [5]}', "one of its dirs is not a path"),
+        ('{"dirs": ["a\\u0000"]}', "one of its dirs is not a path"),
+        ('{"file": ["a"]}', "unknown key 'file'; a data set has files, dirs and mode"),
+        ('{"mode": "reset"}', "its mode is 'reset', and not ACCUMULATE or RESET"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_data_set_that_cannot_be_taken_is_refused_with_the_reason(payload: str, reason: str) -> None:
+    refused = parse_line(f"openjd_checkpoint_files: {payload}".encode())
+
+    assert isinstance(refused, Refused) and reason in refused.reason
+
+
+def test_a_resume_status_is_one_of_two_words() -> None:
+    for status in ResumeStatus:
+        assert parse_line(f'openjd_checkpoint_resume_status: {{"status": "{status.value}"}}'.encode()) is status
+    for payload in ("{}", '{"status": "resumed"}', '{"status": null}', "RESUMED"):
+        assert isinstance(parse_line(f"openjd_checkpoint_resume_status: {payload}".encode()), Refused)
 
 
 def test_bytes_that_are_not_utf8_are_refused() -> None:

@@ -35,6 +35,8 @@ class JournalKind(enum.Enum):
     TRANSFER = "transfer"
     """``direction`` (``upload`` or ``download``), ``path``, ``done``, ``total``: how many bytes of a save have arrived.
     Of transfers that take their time, now and then."""
+    RESUME_STATUS = "resume_status"
+    """``status``: whether a resumed program says that it goes on from its save."""
     NOTICE = "notice"
     """``signal``, ``cause``, ``period_seconds``: the program was asked to save and exit."""
     EXIT = "exit"

@@ -32,11 +32,11 @@ class MessageKind(enum.Enum):
     FAIL = "fail"
     """Why the work has failed; the action ends as failed whatever the exit code."""
     CHECKPOINT_FILES = "checkpoint_files"
-    """The data set so far. Not in this version."""
+    """Files and folders that belong to every save from now on."""
     TASK_COMPLETE = "task_complete"
     """One task of a chunk is done. Not in this version."""
     CHECKPOINT_RESUME_STATUS = "checkpoint_resume_status"
-    """Whether a resumed program used its save. Not in this version."""
+    """Whether a resumed program used its save."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,30 @@ class CheckpointSave:
 
     state: str
     file: Optional[str]
+
+
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """Files and folders that a program declares as part of its data set.
+
+    Args:
+        files: files, as the program names them.
+        dirs: folders, likewise; all that is in one when a save is made belongs to it.
+        reset: whether what was declared before belongs to it no more.
+    """
+
+    files: Tuple[str, ...]
+    dirs: Tuple[str, ...]
+    reset: bool
+
+
+class ResumeStatus(enum.Enum):
+    """What a resumed program did with its save."""
+
+    RESUMED = "RESUMED"
+    """It goes on from it."""
+    DISCARDED = "DISCARDED"
+    """It started from scratch all the same."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +112,9 @@ class Refused:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Union
+    from typing import Any, Callable, Dict, Optional, Tuple, Union
 
-    Message = Union[CheckpointSave, Progress, Status, Fail]
+    Message = Union[CheckpointSave, CheckpointFiles, ResumeStatus, Progress, Status, Fail]
 
 
 def parse_line(line: bytes) -> Union[Message, Refused, None]:
@@ -130,16 +154,16 @@ def parse_line(line: bytes) -> Union[Message, Refused, None]:
 
 def refused(line: bytes, reason: str) -> Refused:
     """Report a line that cannot be taken, in a form that any log can hold."""
-    return Refused(printable(line[: MAX_TEXT * 4].decode("utf-8", "backslashreplace"))[:MAX_TEXT], reason)
+    return Refused(describe_line(line), reason)
+
+
+def describe_line(line: bytes) -> str:
+    """The beginning of a line, at most 1000 characters, as text without control characters."""
+    return printable(line[: MAX_TEXT * 4].decode("utf-8", "backslashreplace"))[:MAX_TEXT]
 
 
 def _parse_save(payload: bytes) -> CheckpointSave:
-    document = json.loads(payload.decode("utf-8"))
-    if not isinstance(document, dict):
-        raise ValueError("its payload is not a JSON object")
-    unknown = sorted(set(document) - {"state", "file"})
-    if unknown:
-        raise ValueError(f"it has the unknown key {unknown[0][:80]!r}; a save has state and file")
+    document = _object(payload, "a save", ("state", "file"))
     if not document:
         raise ValueError("it has neither a state nor a file, so nothing is saved")
     return CheckpointSave(_state(document.get("state", "")), _file(document.get("file")))
@@ -155,15 +179,52 @@ def _state(value: Any) -> str:
 
 
 def _file(value: Any) -> Optional[str]:
-    if value is None:
-        return None
+    return None if value is None else _path(value, "its file")
+
+
+def _path(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise ValueError("its file is not a path")
+        raise ValueError(f"{what} is not a path")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError("its file cannot be written as UTF-8") from None
+        raise ValueError(f"{what} cannot be written as UTF-8") from None
     return value
+
+
+def _parse_files(payload: bytes) -> CheckpointFiles:
+    document = _object(payload, "a data set", ("files", "dirs", "mode"))
+    mode = document.get("mode", "ACCUMULATE")
+    if mode not in ("ACCUMULATE", "RESET"):
+        raise ValueError(f"its mode is {str(mode)[:80]!r}, and not ACCUMULATE or RESET")
+    return CheckpointFiles(_paths(document, "files"), _paths(document, "dirs"), mode == "RESET")
+
+
+def _paths(document: Dict[str, Any], name: str) -> Tuple[str, ...]:
+    value = document.get(name, [])
+    if not isinstance(value, list):
+        raise ValueError(f"its {name} are not a list")
+    return tuple(_path(each, f"one of its {name}") for each in value)
+
+
+def _parse_resume_status(payload: bytes) -> ResumeStatus:
+    status = _object(payload, "a resume status", ("status",)).get("status")
+    for known in ResumeStatus:
+        if status == known.value:
+            return known
+    raise ValueError("its status is not RESUMED or DISCARDED")
+
+
+def _object(payload: bytes, what: str, keys: Tuple[str, ...]) -> Dict[str, Any]:
+    document = json.loads(payload.decode("utf-8"))
+    if not isinstance(document, dict):
+        raise ValueError("its payload is not a JSON object")
+    unknown = sorted(set(document) - set(keys))
+    if unknown:
+        *others, last = keys
+        known = f"{', '.join(others)} and {last}" if others else f"{last} alone"
+        raise ValueError(f"it has the unknown key {unknown[0][:80]!r}; {what} has {known}")
+    return document
 
 
 def _parse_progress(payload: bytes) -> Progress:
@@ -187,6 +248,8 @@ def _text(payload: bytes) -> str:
 
 _PARSERS: Dict[MessageKind, Callable[[bytes], Message]] = {
     MessageKind.CHECKPOINT_SAVE: _parse_save,
+    MessageKind.CHECKPOINT_FILES: _parse_files,
+    MessageKind.CHECKPOINT_RESUME_STATUS: _parse_resume_status,
     MessageKind.PROGRESS: _parse_progress,
     MessageKind.STATUS: _parse_status,
     MessageKind.FAIL: _parse_fail,

@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Deque, Dict, Optional, Tuple, Union
 
-    from prefect_dispatch.format.messages import CheckpointSave
-    from prefect_dispatch.job.fingerprint import Fingerprint
+    from prefect_dispatch.format.messages import CheckpointFiles, CheckpointSave, ResumeStatus
+    from prefect_dispatch.job.data_set import Said
 
 _RETRY_DELAY = 1.0
 """Seconds between a look that failed and its one repetition."""
@@ -50,6 +50,7 @@ class Clerk:
     Attributes:
         problem: why the saves cannot be published; None while they can.
         failure: the program's own word that it has failed; None while it has not said so.
+        resumed: whether the program was given a save to go on from.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Clerk:
     ) -> None:
         self.problem: Optional[str] = None
         self.failure: Optional[str] = None
+        self.resumed = False
         self._saving = saving
         self._journal = journal
         self._say = say
@@ -72,7 +74,7 @@ class Clerk:
         self._alarm = alarm
         self._now = now
         self._changed = threading.Condition()
-        self._saves: Deque[Tuple[CheckpointSave, Fingerprint]] = deque()
+        self._saves: Deque[Said] = deque()
         self._notes: Deque[Tuple[JournalKind, Dict[str, Any]]] = deque()
         self._latest: Dict[JournalKind, Dict[str, Any]] = {}
         self._refusals = 0
@@ -92,13 +94,25 @@ class Clerk:
 
     def take_line(self, line: bytes) -> None:
         """Take a line of the program that may be a message. Returns at once."""
-        from prefect_dispatch.format.messages import CheckpointSave, Fail, Progress, Status, parse_line
+        from prefect_dispatch.format.messages import (
+            CheckpointFiles,
+            CheckpointSave,
+            Fail,
+            Progress,
+            ResumeStatus,
+            Status,
+            parse_line,
+        )
 
         message = parse_line(line)
         if message is None:
             return
         if isinstance(message, CheckpointSave):
             self._take_save(message)
+        elif isinstance(message, CheckpointFiles):
+            self._take_files(message, line)
+        elif isinstance(message, ResumeStatus):
+            self._take_resume_status(message, line)
         elif isinstance(message, Progress):
             self._keep_latest(JournalKind.PROGRESS, percent=message.percent)
         elif isinstance(message, Status):
@@ -227,20 +241,20 @@ class Clerk:
     def _publish_said(self) -> None:
         while self._saves:
             with self._changed:
-                save, seen = self._saves.popleft()
+                said = self._saves.popleft()
                 superseded, self._superseded = self._superseded, 0
             if superseded:
                 self._say(f"{superseded} saves by message were superseded before they could be published")
-            self._twice(lambda: self._publish_one_said(save, seen))  # noqa: B023
+            self._twice(lambda: self._publish_one_said(said))  # noqa: B023
 
-    def _publish_one_said(self, save: CheckpointSave, seen: Fingerprint) -> None:
+    def _publish_one_said(self, said: Said) -> None:
         try:
-            self._tell(self._saving.publish_said(save, seen))
+            self._tell(self._saving.publish_said(said))
         except Barred:
             raise
         except (Absent, Unpublishable, UsageError) as error:
             # The save is not what the program says, which is its own affair; the store is not to blame.
-            self._refuse(f"openjd_checkpoint_save of {printable(save.file or 'a state')}", str(error))
+            self._refuse(f"openjd_checkpoint_save of {printable(said.save.file or 'a state')}", str(error))
 
     def _twice(self, act: Callable[[], None]) -> None:
         """Act, once more if it fails, and give up on the saves if it fails again."""
@@ -257,13 +271,31 @@ class Clerk:
 
     def _take_save(self, save: CheckpointSave) -> None:
         # Looked at here and not when its turn comes: this is the moment at which the program calls it whole.
-        seen = self._saving.look_at_said(save)
+        said = self._saving.look_at_said(save)
         with self._changed:
             if len(self._saves) >= _MAX_WAITING_SAVES:
                 self._saves.popleft()
                 self._superseded += 1
-            self._saves.append((save, seen))
+            self._saves.append(said)
             self._changed.notify()
+
+    def _take_files(self, message: CheckpointFiles, line: bytes) -> None:
+        from prefect_dispatch.format.messages import describe_line
+
+        try:
+            self._saving.declare(message)
+        except (Unpublishable, UsageError) as error:
+            self._refuse(describe_line(line), str(error))
+
+    def _take_resume_status(self, status: ResumeStatus, line: bytes) -> None:
+        from prefect_dispatch.format.messages import describe_line
+
+        if not self.resumed:
+            self._refuse(describe_line(line), "this execution was not resumed, it started from scratch")
+            return
+        self._keep_latest(JournalKind.RESUME_STATUS, status=status.value)
+        if status is status.DISCARDED:
+            self._say("the program says that it discarded its save and started from scratch")
 
     def _take_failure(self, text: str) -> None:
         self.failure = text

@@ -188,6 +188,7 @@ class _Run:
         for passed_over in pin.passed_over:
             self._relay.say(f"passed over {printable(str(passed_over))}")
         self._tell_notes(pin.notes)
+        self._clerk.resumed = pin.publication is not None
         who = f"{execution.lineage} {execution.epoch} as {execution.attempt}"
         if pin.publication is None:
             self._relay.say(f"start {who} from scratch")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 
@@ -12,8 +11,9 @@ from prefect_dispatch.format.manifest import Manifest
 from prefect_dispatch.format.printable import printable
 from prefect_dispatch.format.publication import Publication
 from prefect_dispatch.format.saves import SaveKind
+from prefect_dispatch.job.data_set import DataSet, Said
 from prefect_dispatch.job.execution import Execution
-from prefect_dispatch.job.fingerprint import Fingerprint, fingerprint_of, has_other_names
+from prefect_dispatch.job.fingerprint import has_other_names
 from prefect_dispatch.job.turn import take_turn
 from prefect_dispatch.job.watch import Found, watch_for
 from prefect_dispatch.stores.layout import PUBLICATIONS, exec_folder, manifests_folder
@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Set
 
-    from prefect_dispatch.format.messages import CheckpointSave
+    from prefect_dispatch.format.messages import CheckpointFiles, CheckpointSave
 
 _PATIENCE = 60.0
 """Seconds for which another process may hold up this one's publishing; a stopped one would do so forever."""
@@ -56,6 +56,7 @@ class Saving:
         self._watch = watch_for(execution.saves, clock)
         self._say = say
         self._now = now
+        self._data_set = DataSet(execution)
         self._manifests: Dict[str, Manifest] = {}
         self._named: Set[str] = set()
         self._skipped: Set[str] = set()
@@ -112,44 +113,48 @@ class Saving:
                 return []
             return [self._publish_found(save) for save in found]
 
-    def look_at_said(self, save: CheckpointSave) -> Fingerprint:
-        """What the file of a message looks like now; empty where the message has none or nothing can be seen of it."""
-        inside = None if save.file is None else self._execution.inside(save.file)
-        if inside is None:
-            return ()
-        try:
-            return fingerprint_of(os.path.join(self._execution.folder, inside))
-        except OSError:
-            return ()
-
-    def publish_said(self, save: CheckpointSave, seen: Fingerprint) -> Publication:
-        """Publish a save that the program has announced by a message. Its step is its number.
-
-        A save with a file is copied, since the program is free to overwrite the file once it is published. A save
-        without one is its state alone.
-
-        Args:
-            save: the message.
-            seen: what :meth:`look_at_said` returned when the message came. A file that is another by now is not the
-                one that the program called whole.
+    def declare(self, message: CheckpointFiles) -> None:
+        """Have files and folders belong to every save by message from now on.
 
         Raises:
             UsageError: this execution's saves come from elsewhere.
-            Unpublishable: the file is not there, not inside the execution's folder, or has changed since its message.
+            Unpublishable: one of them can be no part of a save; nothing is declared.
+        """
+        self._require_messages("a data set")
+        self._data_set.declare(message)
+
+    def look_at_said(self, save: CheckpointSave) -> Said:
+        """What a message makes a save of, and what that looks like now, as far as it can be seen."""
+        inside = None if save.file is None else self._execution.inside(save.file)
+        names = self._data_set.names
+        if inside is not None and inside not in names:
+            names = (*names, inside)
+        return Said(save, names, self._data_set.fingerprint(names))
+
+    def publish_said(self, said: Said) -> Publication:
+        """Publish a save that the program has announced by a message. Its step is its number.
+
+        What it is made of is copied, since the program is free to write there again once it is published: its file
+        alone; or, where it has declared a data set, that and the file, each as it lies in the execution's folder.
+        Without either the save is its state alone.
+
+        Args:
+            said: what :meth:`look_at_said` returned when the message came. Files that are others by now are not those
+                that the program called whole.
+
+        Raises:
+            UsageError: this execution's saves come from elsewhere.
+            Unpublishable: a file is not there, not inside the execution's folder, or has changed since its message.
             StoreError: the store failed.
         """
-        execution = self._execution
-        if execution.saves.kind is not SaveKind.MESSAGES:
-            raise UsageError(
-                f"a save by message is refused: saves.kind is {execution.saves.kind.value!r}, and an execution has one "
-                "source of saves; set it to 'messages' or take the message out"
-            )
-        if save.file is None:
+        self._require_messages("a save by message")
+        execution, save = self._execution, said.save
+        if save.file is None and not said.names:
             return execution.root.publish_state(execution.epoch, execution.attempt, save.state, execution.identity)
-        path = self._inside(save.file)
+        path = exec_folder(execution.attempt) if save.file is None else self._inside(save.file)
 
         def check_unchanged() -> bool:
-            if self.look_at_said(save) != seen:
+            if self._data_set.fingerprint(said.names) != said.seen:
                 raise Unpublishable(
                     f"save {path!r} has changed since its message; leave a save as it is until its publication is "
                     "told, or write each to a file of its own"
@@ -157,7 +162,21 @@ class Saving:
             return True
 
         check_unchanged()
-        return self._publish(path, None, save.state, snapshot=True, still_whole=check_unchanged)
+        own = f"{exec_folder(execution.attempt)}/"
+        if [f"{own}{name}" for name in said.names] == [path]:
+            return self._publish(path, None, save.state, snapshot=True, still_whole=check_unchanged)
+        paths = [f"{own}{name}" for name in said.names]
+        return execution.root.publish_set(
+            execution.epoch, execution.attempt, paths, save.state, execution.identity, check_unchanged
+        )
+
+    def _require_messages(self, what: str) -> None:
+        kind = self._execution.saves.kind
+        if kind is not SaveKind.MESSAGES:
+            raise UsageError(
+                f"{what} is refused: saves.kind is {kind.value!r}, and an execution has one "
+                "source of saves; set it to 'messages' or take the message out"
+            )
 
     def publish_explicitly(self, path: str, step: int, state: str) -> Publication:
         """Publish a save that the program names: a copy, unless it has promised never to write into a save again.

@@ -34,6 +34,7 @@ from prefect_dispatch.stores.layout import (
     STANDING,
     TEMPORARY,
     barred_folder,
+    exec_folder,
     generation_name,
     journal_folder,
     manifests_folder,
@@ -193,7 +194,7 @@ class _Check:
             if manifest.name != name:
                 self._fault(place, f"its fields are those of {manifest.name}")
             for what, path in (("path", manifest.publication.path), ("source", manifest.source)):
-                if owner_of(path) != attempt:
+                if owner_of(path) != attempt and (what == "path" or path != exec_folder(attempt)):
                     self._fault(place, f"its {what} {path!r} is not this attempt's")
             if started is not None and manifest.publication.epoch != started.epoch:
                 self._fault(place, f"it is of epoch {manifest.publication.epoch}, its attempt of {started.epoch}")

@@ -29,7 +29,7 @@ from prefect_dispatch.stores.started import Started, read_started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Mapping, Optional
+    from typing import Any, Callable, List, Mapping, Optional, Sequence
 
     from prefect_dispatch.format.completion import Completion
     from prefect_dispatch.stores.check import Fault
@@ -285,6 +285,36 @@ class LineageRoot:
         from prefect_dispatch.stores.publisher import publish_state
 
         return publish_state(self.store, epoch, attempt, state, identity or {})
+
+    def publish_set(
+        self,
+        epoch: Epoch,
+        attempt: str,
+        paths: Sequence[str],
+        state: str = "",
+        identity: Optional[Mapping[str, str]] = None,
+        still_whole: Optional[Callable[[], bool]] = None,
+    ) -> Publication:
+        """Publish a copy of several files and folders as one save, numbered within the execution.
+
+        Durable when it returns. In the copy each lies where it lies in the execution's own folder.
+
+        Args:
+            epoch: the execution's epoch.
+            attempt: its attempt.
+            paths: the files and folders, relative to this root, in the execution's own folder.
+            state: the program's own resume state.
+            identity: the digests of the run's identity.
+            still_whole: asked once the copy is made; if not, nothing is published.
+
+        Raises:
+            Unpublishable: one of them is not there, is no part of a save, or changed meanwhile.
+            Barred: it failed to reach the disk.
+            StoreError: the store failed.
+        """
+        from prefect_dispatch.stores.publisher import publish_set
+
+        return publish_set(self.store, epoch, attempt, paths, state, identity or {}, still_whole)
 
     def publications(self) -> List[Publication]:
         """All publications, ordered by epoch, step and path; whether their saves are whole is not looked at.

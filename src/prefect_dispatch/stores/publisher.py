@@ -18,7 +18,7 @@ from prefect_dispatch.errors import (
 from prefect_dispatch.failpoints import reach
 from prefect_dispatch.format.documents import MAX_DOCUMENT_BYTES
 from prefect_dispatch.format.epoch import Epoch
-from prefect_dispatch.format.manifest import Manifest, SavedFile, check_manifest_name, manifest_prefix
+from prefect_dispatch.format.manifest import Manifest, SavedFile, check_manifest_name, is_short, manifest_prefix
 from prefect_dispatch.format.names import check_path, encode_part, new_nonce
 from prefect_dispatch.format.publication import Publication, check_step
 from prefect_dispatch.format.resume_state import check_state
@@ -36,7 +36,7 @@ from prefect_dispatch.stores.verdict import read_barred
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Mapping, Optional, Tuple
+    from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple
 
     from prefect_dispatch.stores.port import Store
 
@@ -79,6 +79,32 @@ def publish_save(
             raise
     # What an earlier try has left there, or an earlier save of this step, is of other bytes and stays as it is.
     return publish_save(store, epoch, attempt, path, step, state, identity, True, still_whole)
+
+
+def publish_set(
+    store: Store,
+    epoch: Epoch,
+    attempt: str,
+    paths: Sequence[str],
+    state: str,
+    identity: Mapping[str, str],
+    still_whole: Optional[Callable[[], bool]] = None,
+) -> Publication:
+    """Publish a data set; see :meth:`~prefect_dispatch.stores.lineage_root.LineageRoot.publish_set`."""
+    own = exec_folder(attempt)
+    _check_state_of(own, state)
+    found: Dict[str, SavedFile] = {}
+    for path in paths:
+        _check_own_path(path, attempt)
+        for file in _files_of(store, path):
+            name = f"{path[len(own) + 1 :]}/{file.path}".rstrip("/")
+            digest = file.digest if is_short(name, file.size) else None
+            found[name] = SavedFile(name, file.size, file.mtime_ns, file.link, digest)
+    files = tuple(found[name] for name in sorted(found))
+    number, copy = take_snapshot(store, attempt, own, files)
+    _check_still_whole(own, still_whole)
+    publication = Publication(epoch, number, copy)
+    return _publish(store, attempt, Manifest(publication, files, new_nonce(), state, identity, own))
 
 
 def publish_state(store: Store, epoch: Epoch, attempt: str, state: str, identity: Mapping[str, str]) -> Publication:
